@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,9 +46,11 @@ def entry(folder: Path, name: str, key: str, make: Callable[[Path], None]) -> Pa
         return target
     with locked(folder / f".{name}.lock"):
         if not target.is_dir():
-            part = folder / f".{name}-{key}.part"
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
+            # A new name each time: children of a killed maker may still write into the old one.
+            for left in folder.glob(f".{name}-{key}.*.part"):
+                shutil.rmtree(left, ignore_errors=True)
+            part = folder / f".{name}-{key}.{uuid.uuid4().hex[:8]}.part"
+            part.mkdir()
             make(part)
             part.rename(target)
     return target

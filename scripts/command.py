@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from plumbum import local as machine
 from plumbum.commands.processes import CommandNotFound
@@ -79,16 +79,16 @@ def start(
         raise ToolMissing(
             f"{name} is not on PATH.", f"install {name}, or put its folder on PATH."
         ) from missing
-    process: subprocess.Popen[bytes] = bound.popen(
+    process = bound.popen(
         env=environment(env, inherit=inherit_env),
-        cwd=cwd,
+        cwd=str(cwd) if cwd else None,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
         pass_fds=pass_fds,
     )
-    return process
+    return cast("subprocess.Popen[bytes]", process)
 
 
 def stop(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> int:
@@ -134,8 +134,8 @@ def run(
         ToolMissing, CommandFailed, CommandTimeout.
     """
     process = start(argv, env=env, inherit_env=inherit_env, cwd=cwd, stdin=subprocess.PIPE)
-    readers = [_Reader(stream, secrets, on_line) for stream in (process.stdout, process.stderr) if stream]
     try:
+        readers = [_Reader(stream, secrets, on_line) for stream in (process.stdout, process.stderr) if stream]
         _feed(process, text_in)
         process.wait(timeout)
     except subprocess.TimeoutExpired as expired:

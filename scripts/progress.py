@@ -1,7 +1,8 @@
-"""What a person sees while something takes long: a name, a spinner, the time; plain lines elsewhere."""
+"""What a person sees while something takes long: a name, a bar, the time; plain lines elsewhere."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,19 +13,49 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 """Everything that is said to a person. Standard output is kept for answers (digests, JSON)."""
 
+_lock = threading.Lock()
+_bars = Progress(
+    SpinnerColumn(),
+    TextColumn("{task.description}"),
+    BarColumn(20),
+    TimeElapsedColumn(),
+    TextColumn("[dim]{task.fields[news]}"),
+    console=console,
+    transient=True,
+)
+
 
 @contextmanager
 def step(name: str) -> Iterator[Callable[[str], None]]:
-    """Show a step that takes more than a moment; yields a function that shows its latest news."""
+    """Show a step that takes more than a moment; yields a function that shows its latest news.
+
+    Steps of several threads may run at once: each has its own line.
+    """
     began = time.monotonic()
     if console.is_terminal:
-        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn()
-        with Progress(
-            *columns, TextColumn("[dim]{task.fields[news]}"), console=console, transient=True
-        ) as bar:
-            task = bar.add_task(name, total=None, news="")
-            yield lambda news: bar.update(task, news=news.strip()[:80].replace("[", r"\["))
+        with _bar(name) as news:
+            yield news
     else:
-        console.print(f"... {name}", markup=False)
+        say(f"... {name}")
         yield lambda news: None
-    console.print(f"    {name}: {time.monotonic() - began:.0f} s", markup=False)
+    say(f"    {name}: {time.monotonic() - began:.0f} s")
+
+
+def say(text: str) -> None:
+    """Print a line for a person, as it is."""
+    console.print(text, markup=False)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[str], None]]:
+    with _lock:
+        if not _bars.tasks:
+            _bars.start()
+        task = _bars.add_task(name, total=None, news="")
+    try:
+        yield lambda news: _bars.update(task, news=news.strip()[:80].replace("[", r"\["))
+    finally:
+        with _lock:
+            _bars.remove_task(task)
+            if not _bars.tasks:
+                _bars.stop()

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from scripts import command
@@ -101,9 +101,7 @@ def up(
                 pass_fds=[alive.fileno()],
             )
         running = Running(name, process.pid, port, str(log), on_demand)
-        state = folder / f"{name}.json"
-        state.with_suffix(".part").write_text(json.dumps(asdict(running)))
-        state.with_suffix(".part").rename(state)
+        _write(folder, running)
         deadline = time.monotonic() + timeout
         while not (ready() if ready else listening(port)):
             if process.poll() is not None:
@@ -132,6 +130,14 @@ def down(folder: Path, name: str) -> bool:
         return True
 
 
+def keep(folder: Path) -> None:
+    """Take the services of that folder out of the builds' hands: they live until somebody stops them."""
+    for state in folder.glob("*.json"):
+        known = find(folder, state.stem)
+        if known:
+            _write(folder, replace(known, on_demand=False))
+
+
 @contextmanager
 def in_use(folder: Path, stop_last: Callable[[], None]) -> Iterator[None]:
     """Use the services of that folder; the last user out, and only that one, calls `stop_last`."""
@@ -144,6 +150,12 @@ def in_use(folder: Path, stop_last: Callable[[], None]) -> Iterator[None]:
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 stop_last()
+
+
+def _write(folder: Path, running: Running) -> None:
+    part = folder / f"{running.name}.part"
+    part.write_text(json.dumps(asdict(running)))
+    part.rename(folder / f"{running.name}.json")
 
 
 def _held(path: Path) -> bool:

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The gpu-rl image: what differs from the other images. `--help` prints the whole contract.
+
+IMAGE=gpu-rl
+DOCKERFILE=${DOCKERFILE:-docker/Dockerfile.gpu-rl}
+WHEEL_SOURCE=${WHEEL_SOURCE:-prebuilt-wheelhouse}
+INSTALL_MEGATRON=${INSTALL_MEGATRON:-0}
+TAG_PREFIX=${TAG_PREFIX:-gpu-rl}
+CONTRACT=(WHEEL_SOURCE WHEELHOUSE INSTALL_MEGATRON)
+BUILD_ARGUMENTS=("WHEEL_SOURCE=$WHEEL_SOURCE" "INSTALL_MEGATRON=$INSTALL_MEGATRON")
+
+contract() {
+  cat <<'TEXT'
+  WHEELHOUSE         the wheel set, as an image by digest; needed with WHEEL_SOURCE=prebuilt-wheelhouse
+Of this image:
+  WHEEL_SOURCE       prebuilt-wheelhouse (default: fetch WHEELHOUSE, never compile) or wheel-builder (compile)
+  INSTALL_MEGATRON   0 (default) or 1
+TEXT
+}
+
+check_inputs() {
+  [[ $INSTALL_MEGATRON == [01] ]] || refuse "INSTALL_MEGATRON is 0 or 1, not $INSTALL_MEGATRON"
+  case $WHEEL_SOURCE in
+    wheel-builder) ;;
+    prebuilt-wheelhouse)
+      [[ ${WHEELHOUSE:-} =~ @sha256:[0-9a-f]{64}$ ]] ||
+        refuse "WHEELHOUSE is not an image by digest: '${WHEELHOUSE:-}'; give it, or WHEEL_SOURCE=wheel-builder" ;;
+    *) refuse "WHEEL_SOURCE is prebuilt-wheelhouse or wheel-builder, not $WHEEL_SOURCE" ;;
+  esac
+}
+
+expected_manifest() {
+  local cuda python
+  cuda=$(pin CUDA_INDEX) python=$(pin PYTHON_VERSION)
+  cuda=${cuda#cu}
+  printf '%s=%s\n' VLLM_FORK_COMMIT "$(pin VLLM_FORK_COMMIT)" FLASH_ATTN_VERSION "$(pin FLASH_ATTN_VERSION)" \
+    TORCH_VERSION "$(pin TORCH_VERSION)" TORCH_CUDA_ARCH_LIST "$(pin TORCH_CUDA_ARCH_LIST)"
+  printf 'CUDA=%s PY=cp%s PLATFORM=linux_%s\n' "${cuda:0:-1}.${cuda: -1}" "${python/./}" "$(uname -m)"
+}
+
+check_manifest() { # names each line that differs, wanted and found
+  local file=$1 wanted found line=0 differs=''
+  while IFS= read -r wanted <&5; do
+    line=$((line + 1)) found=''
+    IFS= read -r found <&6 || true
+    [[ $wanted == "$found" ]] || differs+="; line $line: wanted '$wanted', found '$found'"
+  done 5< <(expected_manifest) 6<"$file"
+  [[ -z $differs ]] || finish "$WHEELS_REFUSED" wheels-refused "the set was made for other pins${differs}"
+}
+
+fetch_inputs() {
+  [[ $WHEEL_SOURCE == prebuilt-wheelhouse ]] || return 0
+  local house=$CONTEXT/docker/wheelhouse project found
+  crane export "$WHEELHOUSE" "$KANIKO/wheels.tar" ||
+    finish "$WHEELS_REFUSED" wheels-refused "$WHEELHOUSE could not be fetched"
+  rm -rf "$house"
+  tar -xf "$KANIKO/wheels.tar" -C "$KANIKO" wheels && mv "$KANIKO/wheels" "$house"
+  rm "$KANIKO/wheels.tar"
+  [[ -s $house/MANIFEST && -s $house/SHA256SUMS ]] ||
+    finish "$WHEELS_REFUSED" wheels-refused "$WHEELHOUSE holds no MANIFEST or no SHA256SUMS"
+  check_manifest "$house/MANIFEST"
+  for project in vllm flash_attn; do
+    found=("$house/$project"-*.whl)
+    [[ ${#found[@]} == 1 && -f ${found[0]} ]] ||
+      finish "$WHEELS_REFUSED" wheels-refused "$WHEELHOUSE does not hold exactly one wheel of $project"
+    grep -qF "  ${found[0]##*/}" "$house/SHA256SUMS" ||
+      finish "$WHEELS_REFUSED" wheels-refused "SHA256SUMS does not name ${found[0]##*/}"
+  done
+  (cd "$house" && sha256sum --check --quiet --strict SHA256SUMS) ||
+    finish "$WHEELS_REFUSED" wheels-refused 'a wheel does not have the sha256 that SHA256SUMS gives'
+}
+
+# shellcheck source=docker/kaniko.sh
+source "${BASH_SOURCE[0]%/*}/kaniko.sh"
+main "$@"

@@ -1,0 +1,18 @@
+#!/bin/sh
+# check-wheels.sh PYTHON FOLDER: FOLDER holds one wheel each of vllm and flash_attn, whole, made for these pins.
+set -eu
+expected=$(mktemp)
+"$(dirname "$0")/wheel-manifest.sh" "$1" >"$expected"
+cd "$2"
+if ! cmp -s "$expected" MANIFEST; then
+  echo "check-wheels: the wheel set was made for other pins (-: expected, +: in the wheel set):" >&2
+  diff -u "$expected" MANIFEST >&2 || exit 1
+fi
+rm "$expected"
+sha256sum --check --strict SHA256SUMS
+for name in vllm flash_attn; do
+  if ! test "$(grep -c " $name-.*\.whl\$" SHA256SUMS)" -eq 1 || ! test "$(find . -name "$name-*.whl" | wc -l)" -eq 1; then
+    echo "check-wheels: expected exactly one wheel of $name, and its line in SHA256SUMS." >&2
+    exit 1
+  fi
+done

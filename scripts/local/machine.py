@@ -1,0 +1,185 @@
+"""This machine in the place of a cluster: what is made once, what is started, and the values of its site.
+
+A build starts what is missing, and the last one to end stops what the builds started. What was pushed,
+and what was made, stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts import credentials
+from scripts.build import Site
+from scripts.catalogue import Image
+from scripts.credentials import Credential
+from scripts.errors import IrisError
+from scripts.iris import local_cluster
+from scripts.iris.cli import Iris
+from scripts.local import registry, roots, sandbox, services, sources, tool_images, toolchain, wheel_set
+from scripts.progress import say
+from scripts.registry.reference import Reference
+from scripts.settings import LOCAL, Settings
+
+NAMES = ("iris", "git", "registry")
+"""The services, in the order in which they are stopped."""
+TASK_IMAGE = "iris-images/task"
+ROOT_BYTES = 6_000_000_000
+"""What the root of a small build may grow to: base, layers uncompressed, and the layout."""
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+BASE_ENV = {"PIP_CERT": CERTIFICATES, "SSL_CERT_FILE": CERTIFICATES}
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a build needs that takes long to make, as paths in the cache."""
+
+    executor: Path
+    task_root: Path
+    base_root: Path
+    iris: Path
+
+
+@contextmanager
+def site(settings: Settings, image: Image) -> Iterator[Site]:
+    """The site of this machine, everything made, filled and started, until the end of the block."""
+    sandbox.available()
+    with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
+        made = _make(settings)
+        port = registry.up(settings.cache, settings.services).port
+        git = sources.up(settings.cache, settings.services)
+        origin = sources.make(settings.cache, git.port)
+        crane, host = toolchain.crane(), f"127.0.0.1:{port}"
+        archive = tool_images.crane_archive(crane, host)
+        base = roots.image(made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV, labels={})
+        iris = local_cluster.up(settings.cache, settings.services)
+        yield Site(
+            name=LOCAL,
+            iris=Iris(local_cluster.iris(made.iris), ("--controller-url", local_cluster.controller_url(iris))),
+            repository=settings.repository or _repository(port, image),
+            credential=_credential(),
+            executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
+            crane_url=archive.url,
+            crane_sha256=archive.sha256,
+            task_image=TASK_IMAGE,
+            launcher=sandbox.command_prefix(made.task_root, settings.state / "roots", ROOT_BYTES),
+            build_args=_build_args(image, origin, base, made.base_root),
+            wheelhouse=wheel_set.publish(settings.cache, made.base_root, origin, host) if image.wheels else "",
+            architecture=toolchain.architecture(),
+            local=True,
+        )
+
+
+def outline(settings: Settings, image: Image) -> Site:
+    """The same site for a plan that is only shown: nothing is made or started, tags stand for digests."""
+    port = registry.expected_port(settings.services)
+    host = f"127.0.0.1:{port}"
+    return Site(
+        name=LOCAL,
+        iris=Iris(("iris",), ("--controller-url", "http://127.0.0.1:<port>")),
+        repository=settings.repository or _repository(port, image),
+        credential=Credential("local", "<token>"),
+        executor=settings.executor_image or f"{host}/iris-images/executor:{toolchain.EXECUTOR.version}",
+        crane_url=f"http://{host}/v2/iris-images/crane/blobs/<digest>",
+        crane_sha256="<sha256>",
+        task_image=TASK_IMAGE,
+        launcher=("<disposable root>",),
+        wheelhouse=f"{host}/iris-images/wheels:<manifest>",
+        architecture=toolchain.architecture(),
+        local=True,
+    )
+
+
+@contextmanager
+def attached(settings: Settings, image: Image) -> Iterator[Site]:
+    """The site of a job that runs already.
+
+    Raises:
+        IrisError: the local Iris does not live, and its jobs with it.
+    """
+    running = services.find(settings.services, "iris")
+    if not running:
+        raise IrisError("The local Iris does not run, so none of its jobs does.", "build again.")
+    with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
+        program = local_cluster.iris(local_cluster.environment(settings.cache))
+        found = outline(settings, image)
+        yield Site(
+            name=LOCAL,
+            iris=Iris(program, ("--controller-url", local_cluster.controller_url(running))),
+            repository=found.repository,
+            credential=_credential(),
+            executor=found.executor,
+            crane_url=found.crane_url,
+            crane_sha256=found.crane_sha256,
+            task_image=found.task_image,
+            local=True,
+        )
+
+
+def up(settings: Settings) -> None:
+    """Make what is missing and start every service, until somebody stops them."""
+    _make(settings)
+    registry.up(settings.cache, settings.services, on_demand=False)
+    sources.up(settings.cache, settings.services, on_demand=False)
+    local_cluster.up(settings.cache, settings.services, on_demand=False)
+    keep(settings)
+    status(settings)
+
+
+def status(settings: Settings) -> None:
+    """Say which services live."""
+    for name in reversed(NAMES):
+        running = services.find(settings.services, name)
+        say(f"{name}: " + (f"127.0.0.1:{running.port}, log {running.log}" if running else "not running"))
+
+
+def down(settings: Settings) -> None:
+    """Stop every service."""
+    _stop(settings, on_demand_only=False)
+    status(settings)
+
+
+def keep(settings: Settings) -> None:
+    """Let the services run when the builds that started them are over."""
+    services.keep(settings.services)
+
+
+def _stop(settings: Settings, *, on_demand_only: bool) -> None:
+    for name in NAMES:
+        running = services.find(settings.services, name)
+        if running and (running.on_demand or not on_demand_only):
+            services.down(settings.services, name)
+
+
+def _make(settings: Settings) -> Made:
+    """Everything that takes long, side by side: compilers, downloads and package managers wait for different things."""
+    cache = settings.cache
+    makers: tuple[Callable[[Path], Path], ...] = (
+        toolchain.executor,
+        roots.task_root,
+        roots.base_root,
+        local_cluster.environment,
+        toolchain.registry,
+    )
+    with ThreadPoolExecutor(len(makers)) as pool:
+        executor, task_root, base_root, iris, _ = [future.result() for future in [pool.submit(make, cache) for make in makers]]
+    return Made(executor, task_root, base_root, iris)
+
+
+def _repository(port: int, image: Image) -> str:
+    return f"127.0.0.1:{port}/iris-images/{image.name}"
+
+
+def _credential() -> Credential:
+    """The user's own for a registry that asks for one; else one that is made up."""
+    user, token = os.environ.get("REGISTRY_USER"), os.environ.get("REGISTRY_TOKEN")
+    return Credential(user, token) if user and token else credentials.made_up()
+
+
+def _build_args(image: Image, origin: sources.Sources, base: Reference, base_root: Path) -> dict[str, str]:
+    version = sources.python_version(base_root)
+    return {"BASE_IMAGE": str(base), "PYTHON_VERSION": version, **origin.build_args(image.name)}

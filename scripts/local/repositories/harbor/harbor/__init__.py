@@ -1,0 +1,3 @@
+"""A stand-in for harbor."""
+
+__version__ = "0.9.0"

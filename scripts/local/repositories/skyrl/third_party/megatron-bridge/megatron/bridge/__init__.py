@@ -1,0 +1,3 @@
+"""A stand-in for Megatron's bridge."""
+
+__version__ = "0.5.0"

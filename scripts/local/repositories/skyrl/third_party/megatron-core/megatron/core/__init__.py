@@ -1,0 +1,3 @@
+"""A stand-in for Megatron's core."""
+
+__version__ = "0.18.0"

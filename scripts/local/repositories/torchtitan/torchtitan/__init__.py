@@ -1,0 +1,3 @@
+"""A stand-in for torchtitan."""
+
+__version__ = "0.2.0"

@@ -1,0 +1,153 @@
+"""The small git repositories that a local build uses in place of the real ones.
+
+Each is made from a folder of scripts/local/repositories: real projects with a real uv.lock, the giants
+among their packages replaced by stand-ins. git serves them on 127.0.0.1 as a forge would: any commit
+can be fetched by its hash. The Dockerfiles are the production ones; only the values of the ARGs named
+here differ.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from scripts.cache import entry, key, locked
+from scripts.command import output, run
+from scripts.local import services
+
+TEMPLATES = Path(__file__).with_name("repositories")
+LOCKED = ("skyrl", "ot-agent")
+PINS: Mapping[str, Mapping[str, str]] = {
+    "gpu-rl": {
+        "SKYRL": "skyrl",
+        "FLASH_ATTN": "flash-attention",
+        "VLLM_FORK": "vllm",
+        "TORCHTITAN": "torchtitan",
+        "HARBOR": "harbor",
+    },
+    "tpu": {"OT_AGENT": "ot-agent", "HARBOR": "harbor"},
+}
+"""For each image, the ARGs `<name>_REPO` and `<name>_COMMIT` and the repository that stands behind them."""
+
+# A commit's hash is over its author, its dates and its tree: none of them may depend on who runs this, or when.
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "iris-images",
+    "GIT_AUTHOR_EMAIL": "iris-images@localhost",
+    "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "iris-images",
+    "GIT_COMMITTER_EMAIL": "iris-images@localhost",
+    "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The repositories in the cache, and where they are served.
+
+    Attributes:
+        folder: the cache entry; it holds `<name>.git` for each repository.
+        port: of the git server on 127.0.0.1.
+        commits: the one commit of each repository, 40 hexadecimal digits.
+    """
+
+    folder: Path
+    port: int
+    commits: Mapping[str, str]
+
+    def url(self, name: str) -> str:
+        """Where a repository is fetched from."""
+        return f"git://127.0.0.1:{self.port}/{self.folder.name}/{name}.git"
+
+    def build_args(self, image: str) -> dict[str, str]:
+        """The values of the source ARGs of an image's Dockerfile (gpu-rl, tpu)."""
+        pins = PINS[image].items()
+        return {f"{arg}_REPO": self.url(name) for arg, name in pins} | {
+            f"{arg}_COMMIT": self.commits[name] for arg, name in pins
+        }
+
+
+def up(cache: Path, state: Path, *, on_demand: bool = True) -> services.Running:
+    """Serve the repositories of the cache on 127.0.0.1, unless they are served already.
+
+    The port of the first time is kept in the state folder, so that a repository keeps its address.
+    What was made by `make` is served, whenever it was made; nothing else of the cache is.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    port = _port(state)
+    return services.up(
+        state,
+        "git",
+        [
+            *("git", "daemon", "--listen=127.0.0.1", f"--port={port}", "--reuseaddr"),
+            *(f"--base-path={cache}", "--informative-errors", "--verbose", cache),
+        ],
+        port=port,
+        on_demand=on_demand,
+    )
+
+
+def make(cache: Path, port: int) -> Sources:
+    """The repositories, from the cache or made now (a few seconds: uv resolves two locks).
+
+    Raises:
+        CommandFailed: git or uv; without an index uv cannot lock.
+    """
+    files = sorted(path for path in TEMPLATES.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    names = "\n".join(str(path.relative_to(TEMPLATES)) for path in files)
+    folder = entry(cache, "sources", key(names, *files), _make)
+    commits = {path.stem: _git(path, "rev-parse", "HEAD") for path in sorted(folder.glob("*.git"))}
+    return Sources(folder, port, commits)
+
+
+def python_version(root: Path) -> str:
+    """The minor version of a root's own Python, for the ARG PYTHON_VERSION: 3.11."""
+    return (root / "usr/bin/python3").readlink().name.removeprefix("python")
+
+
+def _make(folder: Path) -> None:
+    for template in sorted(TEMPLATES.iterdir()):
+        _repository(template, folder / f"{template.name}.git")
+
+
+def _repository(template: Path, bare: Path) -> None:
+    """A bare repository with one commit: the template, and its lock where it has one."""
+    with TemporaryDirectory() as temporary:
+        work = Path(temporary) / template.name
+        # Not the modes of the checkout: they depend on a person's umask.
+        copy = partial(shutil.copytree, ignore=shutil.ignore_patterns("__pycache__"))
+        copy(template, work, copy_function=shutil.copyfile)
+        if template.name in LOCKED:
+            run([uv(), "lock", "--project", work, "--python", sys.executable], timeout=300)
+        _git(work, "init", "--quiet", "--initial-branch=main", "--object-format=sha1")
+        _git(work, "add", "--all")
+        _git(work, "commit", "--quiet", "--message", f"A small {template.name}")
+        _git(work, "clone", "--quiet", "--bare", work, bare)
+    _git(bare, "config", "uploadpack.allowAnySHA1InWant", "true")
+    (bare / "git-daemon-export-ok").touch()
+
+
+def _git(folder: Path, *words: str | Path) -> str:
+    return output(["git", "-C", folder, *words], env=IDENTITY)
+
+
+def uv() -> str:
+    """The uv of this environment, else the one on PATH."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else "uv"
+
+
+def _port(state: Path) -> int:
+    kept = state / "git.port"
+    with locked(state / "git.port.lock"):
+        if not kept.exists():
+            part = kept.with_suffix(".part")
+            part.write_text(str(services.free_port()))
+            part.rename(kept)
+        return int(kept.read_text())

@@ -1,0 +1,158 @@
+"""What the tasks do: open a site, build or look after a job there, and show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from scripts import build, catalogue, command, records, sites, view
+from scripts.build import Plan, Request, Site
+from scripts.errors import InputError, IrisImagesError
+from scripts.progress import say
+from scripts.records import Record
+from scripts.settings import LOCAL, Settings
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a build is run and shown."""
+
+    dry_run: bool = False
+    json: bool = False
+    wait: bool = True
+
+
+def build_image(request: Request, settings: Settings, options: Options) -> None:
+    """Build one image: plan, record, submit and, unless told otherwise, follow to the end.
+
+    Raises:
+        IrisImagesError: each of its kinds; with `json` the record is printed all the same.
+        SystemExit: 130, when a person stopped watching; the job goes on.
+    """
+    say(_where(settings))
+    if options.dry_run:
+        _show(build.plan(request, sites.outline(settings, request.image, request.architecture)), dry_run=True, as_json=options.json)
+        return
+    with sites.opened(settings, request.image, request.architecture) as site:
+        plan = build.plan(request, site)
+        record = _begun(settings, plan)
+        if not options.json:
+            _show(plan, dry_run=False, as_json=False)
+        with _printed(record, options):
+            build.submit(plan, record)
+            say(f"submitted {record.data['job']}")
+            if options.wait:
+                _follow(settings, site, record)
+            else:
+                _detach(settings, record)
+
+
+def watch_job(settings: Settings, name: str) -> None:
+    """Follow the job of a record to its end and its report."""
+    record = _find(settings, name)
+    with _site_of(settings, record) as site:
+        _follow(settings, site, record)
+
+
+def print_log(settings: Settings, name: str) -> None:
+    """Print a job's log: the kept one of a build that ended, else what Iris has."""
+    record = _find(settings, name)
+    kept = record.path.with_suffix(".log")
+    if record.data.get("ended") and kept.exists():
+        print(kept.read_text(), end="")
+        return
+    with _site_of(settings, record) as site:
+        print("\n".join(line.text for line in site.iris.logs(record.data["job"])))
+
+
+def cancel_job(settings: Settings, name: str) -> None:
+    """Cancel the job of a record and say what state it is in then."""
+    record = _find(settings, name)
+    with _site_of(settings, record) as site:
+        state = site.iris.cancel(record.data["job"])
+    say(f"{record.data['job']}: {state}")
+
+
+def _where(settings: Settings) -> str:
+    if settings.cluster == LOCAL:
+        return "cluster: local, embedded; set cluster=… for a real one"
+    return f"cluster: {settings.cluster}"
+
+
+def _begun(settings: Settings, plan: Plan) -> Record:
+    image = plan.request.image
+    name = records.name(image.task, plan.source.commit)
+    return records.create(settings.records, image.name, name, **plan.facts())
+
+
+def _show(plan: Plan, *, dry_run: bool, as_json: bool) -> None:
+    """Print a plan; with `as_json` as an object on standard output."""
+    argv = command.shown(build.outlined(plan))
+    if as_json:
+        print(json.dumps({"state": "dry run", **plan.facts(), "argv": argv}, indent=2))
+        return
+    view.plan(plan.facts(), argv)
+    if dry_run:
+        say("dry run: nothing was changed.")
+
+
+@contextmanager
+def _printed(record: Record, options: Options) -> Iterator[None]:
+    """With `json`, print the record at the end, however that comes."""
+    try:
+        yield
+    except IrisImagesError as failure:
+        record.update(state="failed", error=str(failure), exit_code=failure.exit_code)
+        raise
+    finally:
+        if options.json:
+            print(json.dumps(record.data, indent=2))
+
+
+def _follow(settings: Settings, site: Site, record: Record) -> None:
+    try:
+        build.follow(site.iris, record, site.credential)
+    except KeyboardInterrupt:
+        _detach(settings, record)
+        raise SystemExit(INTERRUPTED) from None
+    view.report(record.data, _next(record))
+    print(record.data["result"]["reference"])
+
+
+def _detach(settings: Settings, record: Record) -> None:
+    sites.leave_running(settings)
+    words = f"--build={record.id}" + ("" if settings.cluster == LOCAL else f" --cluster={settings.cluster}")
+    say(f"The job goes on. Follow it: inv watch {words}; stop it: inv cancel {words}")
+
+
+def _next(record: Record) -> str:
+    return f"inv record.{record.data['image'].replace('-', '')} --build={record.id}"
+
+
+def _find(settings: Settings, name: str) -> Record:
+    """The record of that name, or the newest of all images.
+
+    Raises:
+        InputError: there is none, or no job was submitted for it.
+    """
+    found = records.load(settings.records, build=name)
+    if "job" not in found.data:
+        raise InputError(f"{found.id} was never submitted.", "build again.")
+    return found
+
+
+@contextmanager
+def _site_of(settings: Settings, record: Record) -> Iterator[Site]:
+    """The site that a record's job runs at."""
+    if record.data["cluster"] != settings.cluster:
+        raise InputError(
+            f"{record.id} runs at {record.data['cluster']}, not at {settings.cluster}.",
+            f"add --cluster={record.data['cluster']}.",
+        )
+    image = catalogue.load(build.SCRIPTS.parent)[record.data["image"]]
+    with sites.attached(settings, image) as site:
+        yield site

@@ -1,0 +1,92 @@
+"""The places where a build runs: a cluster, or this machine. Here, and only here, their values differ."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from scripts import credentials
+from scripts.build import Site
+from scripts.catalogue import Image
+from scripts.errors import ToolMissing
+from scripts.iris.cli import Iris
+from scripts.local import machine, toolchain
+from scripts.pins import executors
+from scripts.registry import crane, reference
+from scripts.settings import LOCAL, Settings
+
+TASK_IMAGE = "docker.io/library/ubuntu:22.04"
+
+
+@contextmanager
+def opened(settings: Settings, image: Image, architecture: str = "") -> Iterator[Site]:
+    """A site that a build can be submitted to; what it needs on this machine runs until the end of the block.
+
+    Raises:
+        ToolMissing, CredentialError, RegistryError: what is missing for a submission.
+    """
+    if settings.cluster == LOCAL:
+        with machine.site(settings, image) as site:
+            yield site
+    else:
+        site = _cluster(settings, image, architecture or "amd64")
+        executor = reference.parse(site.executor)
+        yield replace(
+            site,
+            credential=_credential(settings, site),
+            executor=site.executor if executor.digest else str(executor.at(crane.digest(executor))),
+        )
+
+
+def outline(settings: Settings, image: Image, architecture: str = "") -> Site:
+    """The same site for a plan that is only shown: nothing is started, asked or made.
+
+    Tags stand where a submission has digests, and the local set-up's values for the Dockerfile are left out.
+    """
+    if settings.cluster == LOCAL:
+        return machine.outline(settings, image)
+    return _cluster(settings, image, architecture or "amd64")
+
+
+@contextmanager
+def attached(settings: Settings, image: Image) -> Iterator[Site]:
+    """The site of a job that was submitted before: nothing is made for it."""
+    if settings.cluster == LOCAL:
+        with machine.attached(settings, image) as site:
+            yield site
+    else:
+        site = _cluster(settings, image, "amd64")
+        yield replace(site, credential=_credential(settings, site))
+
+
+def leave_running(settings: Settings) -> None:
+    """Keep what a job needs on this machine when nobody watches it any more."""
+    if settings.cluster == LOCAL:
+        machine.keep(settings)
+
+
+def _cluster(settings: Settings, image: Image, architecture: str) -> Site:
+    if not shutil.which(settings.iris_program):
+        raise ToolMissing(
+            f"The iris program ({settings.iris_program}) is not on PATH.",
+            "install marin-iris of the cluster's vintage, or set iris.program.",
+        )
+    archive = toolchain.crane_release({"amd64": "x86_64"}.get(architecture, architecture))
+    return Site(
+        name=settings.cluster,
+        iris=Iris((settings.iris_program,), ("--cluster", settings.cluster)),
+        repository=settings.repository or image.repository,
+        credential=credentials.Credential(settings.registry_user or "<user>", "<token>"),
+        executor=settings.executor_image or executors.MAINTAINED,
+        crane_url=archive.url,
+        crane_sha256=archive.sha256,
+        task_image=TASK_IMAGE,
+        wheelhouse=settings.wheels.get(image.name, ""),
+        architecture=architecture,
+    )
+
+
+def _credential(settings: Settings, site: Site) -> credentials.Credential:
+    return credentials.find(reference.parse(f"{site.repository}:tag").host, settings.registry_user)

@@ -1,0 +1,138 @@
+"""What a person sees of a build: the plan, its progress, its result."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from scripts.iris.watch_job_state import Update
+from scripts.progress import console, say
+from scripts.records import Record
+
+PHASE = re.compile(r"iris-images: phase=(\S+) time=(\S+)$")
+KEPT_LINES = 400
+SHOWN_LINES = 8
+
+
+class Follower:
+    """Shows a job while it runs and keeps its log: a live view on a terminal, plain lines elsewhere.
+
+    Attributes:
+        lines: the last lines of the log.
+        phases: seconds by phase of the build script, in order.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.phases: dict[str, float] = {}
+        self._id, self._marks = record.data["job"], list[tuple[str, datetime]]()
+        self._state, self._began = "", time.monotonic()
+        self._log = record.path.with_suffix(".log").open("w")
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Follower:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+        self._log.close()
+
+    def update(self, update: Update) -> None:
+        """Take what is new of the job."""
+        for line in update.lines:
+            self._take(line.text)
+        if (news := f"{update.state} {update.trouble or update.pending_reason}".strip()) != self._state:
+            self._state = news
+            self._say(f"{self._id}: {news}")
+        if self._live:
+            self._live.update(self._picture(), refresh=True)
+
+    def _take(self, line: str) -> None:
+        self.lines.append(line)
+        self._log.write(line + "\n")
+        self._log.flush()
+        self._say(line)
+        if match := PHASE.search(line):
+            self._mark(match[1], datetime.fromisoformat(match[2]))
+
+    def _mark(self, phase: str, when: datetime) -> None:
+        if self._marks:
+            last, since = self._marks[-1]
+            self.phases[last] = (when - since).total_seconds()
+        self._marks.append((phase, when))
+
+    def _say(self, line: str) -> None:
+        if not self._live:
+            say(line)
+
+    def _picture(self) -> Group:
+        phase = self._marks[-1][0] if self._marks else "starting"
+        head = f"{self._id}  {self._state}  phase: {phase}  {time.monotonic() - self._began:.0f} s"
+        tail = [
+            Text(line, style="dim", no_wrap=True, overflow="ellipsis")
+            for line in list(self.lines)[-SHOWN_LINES:]
+        ]
+        return Group(Text(head, style="bold"), *tail)
+
+
+def size(bytes_: int) -> str:
+    """A size for people: GB (10^9) and bytes."""
+    return f"{bytes_ / 1e9:.3f} GB ({bytes_:,} bytes)"
+
+
+def table(title: str, rows: dict[str, Any]) -> None:
+    """Print names and values."""
+    grid = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in rows.items():
+        grid.add_row(name, Text(str(value)))
+    console.print(grid)
+
+
+def plan(facts: dict[str, Any], argv: str) -> None:
+    """Print a plan: what will be built, from what, where to, and the exact command."""
+    inputs, pins = facts["inputs"], facts["pins"]
+    shown = {
+        key: facts[key] for key in ("cluster", "destination", "commit", "dirty", "architecture", "variant")
+    }
+    shown |= {
+        "executor": inputs["EXECUTOR_IMAGE"],
+        "wheels": inputs.get("WHEELHOUSE") or inputs.get("WHEEL_SOURCE"),
+    }
+    table("Plan", {key: value for key, value in shown.items() if value not in ("", None)})
+    table("Resources", {key: value for key, value in facts["resources"].items() if value})
+    table("Pins", pins)
+    table("Command", {"": argv})
+
+
+def report(data: dict[str, Any], next_command: str) -> None:
+    """Print the result of a build that was pushed."""
+    result = data["result"]
+    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in data["phases"].items())
+    table(
+        "Pushed",
+        {
+            "image": result["reference"],
+            "tag": data["destination"],
+            "layers": f"{len(result['layers'])}, largest {size(result['largest'])}",
+            "total": size(result["total"]),
+            "phases": phases,
+            "record": data["id"],
+            "next": next_command,
+        },
+    )
