@@ -50,7 +50,14 @@ def iris_versions(session: nox.Session) -> None:
     """Pin the environment of the local Iris anew, from scripts/iris/requirements.in."""
     session.run(
         *("uv", "pip", "compile", "--quiet", "--upgrade", "--universal", "--python-version", "3.12"),
-        *("--prerelease", "allow", "--generate-hashes", "--no-annotate", "--no-header", "--no-emit-index-url"),
+        *(
+            "--prerelease",
+            "allow",
+            "--generate-hashes",
+            "--no-annotate",
+            "--no-header",
+            "--no-emit-index-url",
+        ),
         *("--output-file", "scripts/iris/requirements.txt", "scripts/iris/requirements.in"),
     )
 

@@ -7,6 +7,8 @@ imported when it runs, so that `inv --list` stays quick.
 from __future__ import annotations
 
 import json as json_module
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,8 @@ from scripts.errors import IrisImagesError
 
 ROOT = Path(__file__).resolve().parent
 IMAGES = catalogue.load(ROOT)
+# crane and uv of this environment come first, as if it was activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 BUILD_HELP = {
     "cluster": "where the job runs; 'local' is an Iris of our own on this machine",
@@ -64,7 +68,8 @@ def build_task(image: catalogue.Image) -> Callable[..., None]:
         with told():
             from scripts import build, run, settings
 
-            request = build.Request(image, Path(context), variant, architecture, wheel_source)
+            chosen = catalogue.of_context(Path(context), image)
+            request = build.Request(chosen, Path(context), variant, architecture, wheel_source)
             options = run.Options(dry_run=dry_run, json=json, wait=wait)
             run.build_image(request, settings.read(c.config, cluster), options)
 

@@ -208,7 +208,7 @@ def submit(plan: Plan, record: Record) -> str:
 
 def outlined(plan: Plan) -> list[str]:
     """The words of a submission before there is an archive to submit."""
-    job = plan.job("<build>", checkouts.Archive(Path(checkouts.ARCHIVE), "<sha256>", 0))
+    job = plan.job(f"{plan.request.image.task}-{plan.source.commit[:12]}", checkouts.Archive(Path(checkouts.ARCHIVE), "<sha256>", 0))
     return shortened(plan.site.iris.plan(job), job)
 
 

@@ -95,6 +95,11 @@ def load(context: Path) -> dict[str, Image]:
     return {name: _image(path, name, table) for name, table in tables.items()}
 
 
+def of_context(context: Path, image: Image) -> Image:
+    """The image's table in another checkout, where that has a catalogue with it; else the one given."""
+    return load(context).get(image.name, image) if (context / CATALOGUE).exists() else image
+
+
 def _image(path: Path, name: str, table: dict[str, Any]) -> Image:
     try:
         resources = {key: Resources(**value) for key, value in table.pop("resources", {}).items()}

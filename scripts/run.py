@@ -35,7 +35,11 @@ def build_image(request: Request, settings: Settings, options: Options) -> None:
     """
     say(_where(settings))
     if options.dry_run:
-        _show(build.plan(request, sites.outline(settings, request.image, request.architecture)), dry_run=True, as_json=options.json)
+        _show(
+            build.plan(request, sites.outline(settings, request.image, request.architecture)),
+            dry_run=True,
+            as_json=options.json,
+        )
         return
     with sites.opened(settings, request.image, request.architecture) as site:
         plan = build.plan(request, site)

@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from scripts.iris.cli import JobState
 from scripts.iris.watch_job_state import Update
 from scripts.progress import console, say
 from scripts.records import Record
@@ -57,7 +57,8 @@ class Follower:
         """Take what is new of the job."""
         for line in update.lines:
             self._take(line.text)
-        if (news := f"{update.state} {update.trouble or update.pending_reason}".strip()) != self._state:
+        waits_for = update.pending_reason if update.state is JobState.PENDING else ""
+        if (news := f"{update.state} {update.trouble or waits_for}".strip()) != self._state:
             self._state = news
             self._say(f"{self._id}: {news}")
         if self._live:
@@ -97,11 +98,11 @@ def size(bytes_: int) -> str:
 
 
 def table(title: str, rows: dict[str, Any]) -> None:
-    """Print names and values."""
-    grid = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    """Print names and values, a line each, as they are: to be read, and to be pasted."""
+    width = max(map(len, rows))
+    say(f"\n{title}")
     for name, value in rows.items():
-        grid.add_row(name, Text(str(value)))
-    console.print(grid)
+        say(f"  {name:<{width}}  {value}")
 
 
 def plan(facts: dict[str, Any], argv: str) -> None:
@@ -117,7 +118,7 @@ def plan(facts: dict[str, Any], argv: str) -> None:
     table("Plan", {key: value for key, value in shown.items() if value not in ("", None)})
     table("Resources", {key: value for key, value in facts["resources"].items() if value})
     table("Pins", pins)
-    table("Command", {"": argv})
+    say(f"\nCommand\n  {argv}\n")
 
 
 def report(data: dict[str, Any], next_command: str) -> None:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-PROVENANCE = Path("/opt/iris-images/provenance")
+PROVENANCE = Path(__file__).with_name("provenance")
 Pins = Mapping[str, str]
 Check = Callable[[Pins], str]
 """Returns what was seen, in a few words; raises when it is not what the pins say."""
@@ -24,9 +24,9 @@ class Unmet(Exception):
     """One sentence: what was expected and what was seen."""
 
 
-def baked_pins(folder: Path = PROVENANCE) -> dict[str, str]:
+def baked_pins() -> dict[str, str]:
     """The pins that the image was built with, from the file that its build wrote."""
-    lines = (folder / "pins").read_text().splitlines()
+    lines = (PROVENANCE / "pins").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 

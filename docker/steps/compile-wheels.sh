@@ -5,7 +5,7 @@
 #   vllm          its wheel
 #   manifest      what the set was compiled for, and the sums of its wheels
 set -eu
-steps=$(dirname "$0")
+steps=$(cd "$(dirname "$0")" && pwd)
 environment=/opt/marin/envs/rl
 export UV_PROJECT_ENVIRONMENT=$environment PATH="$environment/bin:$PATH"
 

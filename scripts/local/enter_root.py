@@ -11,11 +11,13 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from scripts import command
@@ -55,6 +57,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> NoReturn:
     """Read the plan (JSON on standard input, see sandbox.py), set the root up, become its command."""
+    signal.signal(signal.SIGTERM, _end)  # process 1 ignores what it does not handle
     plan = json.load(sys.stdin)
     root = Path(plan["root"])
     _check_namespaces(plan["outside"])
@@ -71,6 +74,10 @@ def main() -> NoReturn:
     _become(plan["argv"], plan["env"])
 
 
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
 def _check_namespaces(outside: dict[str, str]) -> None:
     """Refuse to go on in a namespace of the machine."""
     shared = [name for name, link in outside.items() if namespace(name) == link]
@@ -84,18 +91,21 @@ def namespace(name: str) -> str:
 
 
 def _mount_root(root: Path, size: int) -> None:
-    """Memory of `size` bytes, or the folder itself where size is 0. A device node opens nothing in it."""
+    """Memory of `size` bytes; where size is 0, an overlay on the folder around it, as a pod's root is."""
     if size:
-        _mount("tmpfs", root, "tmpfs", NO_DEVICES, f"mode=755,size={size}")
-    else:
-        _mount(root, root, "", BIND)
-        with suppress(PermissionError):  # an ordinary user cannot make device nodes anyway
-            _mount("none", root, "", REMOUNT | BIND | NO_DEVICES)
+        return _mount("tmpfs", root, "tmpfs", NO_DEVICES, f"mode=755,size={size}")
+    for name in ("lower", "upper", "work"):
+        root.with_name(name).mkdir()
+    os.chdir(root.parent)  # names without a folder: no comma or colon of a path gets into the options
+    options = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
+    return _mount("overlay", root, "overlay", NO_DEVICES, options)
 
 
 def _unpack(tar: Path, root: Path) -> None:
-    words = ["--extract", "--file", tar, "--directory", root, "--numeric-owner", "--same-owner", "-p"]
-    command.run(["tar", *words, "--anchored", "--exclude=./dev/*", "--exclude=dev/*"], timeout=UNPACK_SECONDS)
+    words: list[str | Path] = ["tar", "--extract", "--file", tar, "--directory", root]
+    words += ["--numeric-owner", "--same-owner", "--same-permissions"]
+    words += ["--anchored", "--exclude=./dev/*", "--exclude=dev/*"]
+    command.run(words, timeout=UNPACK_SECONDS)
     root.chmod(0o755)
 
 

@@ -20,7 +20,7 @@ from scripts.credentials import Credential
 from scripts.errors import IrisError
 from scripts.iris import local_cluster
 from scripts.iris.cli import Iris
-from scripts.local import registry, roots, sandbox, services, sources, tool_images, toolchain, wheel_set
+from scripts.local import registry, roots, sandbox, services, sources, tool_images, toolchain
 from scripts.progress import say
 from scripts.registry.reference import Reference
 from scripts.settings import LOCAL, Settings
@@ -55,20 +55,25 @@ def site(settings: Settings, image: Image) -> Iterator[Site]:
         origin = sources.make(settings.cache, git.port)
         crane, host = toolchain.crane(), f"127.0.0.1:{port}"
         archive = tool_images.crane_archive(crane, host)
-        base = roots.image(made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV, labels={})
+        scratch = settings.state / "roots"
+        base = roots.image(
+            made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV, labels={}
+        )
         iris = local_cluster.up(settings.cache, settings.services)
         yield Site(
             name=LOCAL,
-            iris=Iris(local_cluster.iris(made.iris), ("--controller-url", local_cluster.controller_url(iris))),
+            iris=Iris(
+                local_cluster.iris(made.iris), ("--controller-url", local_cluster.controller_url(iris))
+            ),
             repository=settings.repository or _repository(port, image),
             credential=_credential(),
             executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
             crane_url=archive.url,
             crane_sha256=archive.sha256,
             task_image=TASK_IMAGE,
-            launcher=sandbox.command_prefix(made.task_root, settings.state / "roots", ROOT_BYTES),
-            build_args=_build_args(image, origin, base, made.base_root),
-            wheelhouse=wheel_set.publish(settings.cache, made.base_root, origin, host) if image.wheels else "",
+            launcher=sandbox.command_prefix(made.task_root, scratch, ROOT_BYTES),
+            build_args=_build_args(settings, image, origin, str(base), made.base_root),
+            wheelhouse=_wheelhouse(settings, origin, made.base_root, scratch, host) if image.wheels else "",
             architecture=toolchain.architecture(),
             local=True,
         )
@@ -156,7 +161,7 @@ def _stop(settings: Settings, *, on_demand_only: bool) -> None:
 
 
 def _make(settings: Settings) -> Made:
-    """Everything that takes long, side by side: compilers, downloads and package managers wait for different things."""
+    """Everything that takes long, side by side: compilers and downloads wait for different things."""
     cache = settings.cache
     makers: tuple[Callable[[Path], Path], ...] = (
         toolchain.executor,
@@ -166,7 +171,9 @@ def _make(settings: Settings) -> Made:
         toolchain.registry,
     )
     with ThreadPoolExecutor(len(makers)) as pool:
-        executor, task_root, base_root, iris, _ = [future.result() for future in [pool.submit(make, cache) for make in makers]]
+        executor, task_root, base_root, iris, _ = [
+            future.result() for future in [pool.submit(make, cache) for make in makers]
+        ]
     return Made(executor, task_root, base_root, iris)
 
 
@@ -180,6 +187,15 @@ def _credential() -> Credential:
     return Credential(user, token) if user and token else credentials.made_up()
 
 
-def _build_args(image: Image, origin: sources.Sources, base: Reference, base_root: Path) -> dict[str, str]:
-    version = sources.python_version(base_root)
-    return {"BASE_IMAGE": str(base), "PYTHON_VERSION": version, **origin.build_args(image.name)}
+def _build_args(
+    settings: Settings, image: Image, origin: sources.Sources, base: str, base_root: Path
+) -> dict[str, str]:
+    version = sources.python_version(settings.cache, base_root)
+    return {"BASE_IMAGE": base, "PYTHON_VERSION": version, **origin.build_args(image.name)}
+
+
+def _wheelhouse(
+    settings: Settings, origin: sources.Sources, base_root: Path, scratch: Path, host: str
+) -> str:
+    wheels = sources.wheels(settings.cache, origin, base_root, scratch)
+    return tool_images.wheel_set(toolchain.crane(), host, wheels)

@@ -27,7 +27,7 @@ TASK_PACKAGES = ("ca-certificates", "curl")
 # What both Dockerfiles install: present already, their apt-get takes a moment instead of a minute.
 BASE_PACKAGES = (
     *TASK_PACKAGES,
-    *("git", "build-essential", "python3", "python3-pip", "python3-venv"),
+    *("git", "build-essential", "python3", "python3-dev", "python3-pip"),
     *("rdma-core", "ibverbs-providers", "libibverbs1", "librdmacm1", "ibverbs-utils"),
 )
 UNREAD = (
@@ -113,7 +113,7 @@ def _root(folder: Path, name: str, packages: tuple[str, ...]) -> Path:
         trust = f"--customize-hook=upload {bundle} {CERTIFICATES}"
         rehash = '--customize-hook=chroot "$1" update-ca-certificates'
         with step(f"{name} (mmdebstrap)") as news:
-            argv = [*words, trust, rehash, _suite(), part / "root.tar"]
+            argv = [*words, trust, rehash, _suite(), str(part / "root.tar")]
             command.run(argv, timeout=30 * MINUTES, on_line=news)
 
     return cache.entry(folder, name, cache.key(_suite(), *words, bundle), make) / "root.tar"

@@ -44,6 +44,7 @@ ENGINES = ("docker", "podman")
 NOWHERE = "run as root, or install docker or podman."
 REPOSITORY = Path(__file__).parents[2]
 UNSHARE = ("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child")
+TRIAL = "mount -t proc proc /proc && mount -t tmpfs none /tmp && cd /tmp && pivot_root . ."
 # The user is root inside, and its other users are the range that /etc/subuid gives to the user.
 AS_USER = ("--map-root-user", "--map-auto")
 
@@ -131,8 +132,6 @@ def _in_namespaces(root: Path, size: int, tar: Path, argv: list[str]) -> int:
     # However this process ends, unshare is killed with it, and process 1 with unshare.
     process = command.start(
         ["setpriv", "--pdeathsig", "KILL", *_unshare(), *inside],
-        env={"PYTHONPATH": str(REPOSITORY)},
-        cwd=Path("/"),
         stdin=subprocess.PIPE,
         stdout=sys.stdout.fileno(),
         stderr=sys.stderr.fileno(),
@@ -149,7 +148,7 @@ def _in_container(engine: str, tar: Path, argv: list[str]) -> int:
     words = ["--rm", "--init=false", "--network=host", f"--workdir={enter_root.APP}"]
     # Names only: the engine reads the values from its own environment, where no `ps` shows them.
     words += [word for name in env for word in ("--env", name)]
-    script = f"cp -R /app-src/. {enter_root.APP} && exec " + '"$@"'
+    script = f"test ! -d /app-src || cp -R /app-src/. {enter_root.APP} && exec " + '"$@"'
     process = command.start(
         [engine, "run", *words, *_volumes(), image, "sh", "-c", script, "sh", *argv],
         env=env | {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")},
@@ -203,7 +202,7 @@ def _process_one(parent: int) -> int | None:
 
 @contextmanager
 def _place(scratch: Path, size: int) -> Iterator[tuple[Path, int]]:
-    """A folder to be the root, and the bytes of memory for it (0: the folder itself is the root)."""
+    """A folder to be the root, and the bytes of memory for it (0: it lies on disk)."""
     scratch.mkdir(parents=True, exist_ok=True)
     sweep(scratch)
     if memory_available() - SPARE_MEMORY >= size:
@@ -211,7 +210,10 @@ def _place(scratch: Path, size: int) -> Iterator[tuple[Path, int]]:
         (scratch / "root").mkdir(exist_ok=True)
         yield (scratch / "root").resolve(), size
     else:
-        print(f"The disposable root lies on disk: less than {size / 1e9:.1f} GB of memory to spare.")
+        print(
+            f"The disposable root lies on disk: less than {size / 1e9:.1f} GB of memory to spare.",
+            file=sys.stderr,
+        )
         with _folder_on_disk(scratch) as folder:
             yield folder, 0
 
@@ -222,10 +224,10 @@ def _folder_on_disk(scratch: Path) -> Iterator[Path]:
     with locked(scratch / ".lock"):
         lock = folder.with_suffix(".lock").open("a")
         flock(lock, LOCK_EX)
-        folder.mkdir()
+        (folder / "root").mkdir(parents=True)
     with lock:
         try:
-            yield folder
+            yield folder / "root"
         finally:
             _remove(folder)
 
@@ -286,8 +288,9 @@ def _refusal() -> str:
     """Why namespaces cannot be had here; empty where they can."""
     if os.geteuid() and not shutil.which("newuidmap"):
         return "an ordinary user needs newuidmap (package uidmap)."
+    env = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
     try:
-        command.run([*_unshare(), "mount", "-t", "proc", "proc", "/proc"], timeout=30)
+        command.run([*_unshare(), "sh", "-c", TRIAL], timeout=30, env=env)
     except (ToolMissing, CommandFailed) as failed:
         return f"{failed.what}{failed.detail}"
     return ""

@@ -8,18 +8,24 @@ here differ.
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import shutil
 import sys
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from scripts.cache import entry, key, locked
 from scripts.command import output, run
-from scripts.local import services
+from scripts.local import sandbox, services
+from scripts.pins import dockerfile
+from scripts.progress import step
 
+DOCKER = Path(__file__).parents[2] / "docker"
 TEMPLATES = Path(__file__).with_name("repositories")
 LOCKED = ("skyrl", "ot-agent")
 PINS: Mapping[str, Mapping[str, str]] = {
@@ -34,8 +40,8 @@ PINS: Mapping[str, Mapping[str, str]] = {
 }
 """For each image, the ARGs `<name>_REPO` and `<name>_COMMIT` and the repository that stands behind them."""
 
-# A commit's hash is over its author, its dates and its tree: none of them may depend on who runs this, or when.
-IDENTITY = {
+# A commit's hash is over its author, its dates and its tree: the same for everybody, at any time.
+IDENTITY: Mapping[str, str | None] = {
     "GIT_AUTHOR_NAME": "iris-images",
     "GIT_AUTHOR_EMAIL": "iris-images@localhost",
     "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
@@ -44,7 +50,18 @@ IDENTITY = {
     "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
+    # Set inside a git hook, and then they would point at the person's own repository.
+    **dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")),
 }
+
+COMPILE_BYTES = 3 * 1000**3
+"""What the disposable root of the wheels may grow to."""
+COMPILE = """set -e
+exec 3>&1 >&2
+PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir "uv==$UV_VERSION"
+for part in environment flash-attn vllm manifest; do ./compile-wheels.sh "$part"; done
+tar -C /wheels -c . | base64 --wrap=0 >&3
+"""
 
 
 @dataclass(frozen=True)
@@ -106,9 +123,51 @@ def make(cache: Path, port: int) -> Sources:
     return Sources(folder, port, commits)
 
 
-def python_version(root: Path) -> str:
-    """The minor version of a root's own Python, for the ARG PYTHON_VERSION: 3.11."""
-    return (root / "usr/bin/python3").readlink().name.removeprefix("python")
+def python_version(cache: Path, root: Path) -> str:
+    """The minor version (3.11) of the system's Python in the tar of a root, for the ARG PYTHON_VERSION."""
+
+    def look(folder: Path) -> None:
+        with tarfile.open(root) as tar:
+            link = next(member.linkname for member in tar if member.name.endswith("usr/bin/python3"))
+        (folder / "version").write_text(Path(link).name.removeprefix("python"))
+
+    # Kept, because finding one name takes a second: a tar has no table of contents.
+    return (entry(cache, "python-version", root.parent.name, look) / "version").read_text()
+
+
+def wheels(cache: Path, sources: Sources, root: Path, scratch: Path) -> Path:
+    """The wheel set for the local pins: vllm, flash_attn, MANIFEST and SHA256SUMS, in a folder of the cache.
+
+    It is compiled by the steps of the Dockerfile's own stage, in a disposable root of the local base image:
+    an extension loads only into the Python that it was compiled for. The repositories must be served.
+
+    Args:
+        root: the tar of the base root.
+        scratch: see sandbox.command_prefix.
+
+    Raises:
+        CommandFailed: a step failed (its last lines are in the error).
+    """
+    pins = dockerfile.pins((DOCKER / "Dockerfile.gpu-rl").read_text())
+    # The port may change, and the wheels are still those of the commits.
+    pins |= {"PYTHON_VERSION": python_version(cache, root)} | sources.build_args("gpu-rl")
+    made_of = {name: value for name, value in pins.items() if not name.endswith("_REPO")}
+    steps = sorted((DOCKER / "steps").iterdir())
+    name = key(json.dumps(made_of), root.parent.name, *steps)
+    return entry(cache, "wheels", name, lambda folder: _compile(folder, pins, root, scratch))
+
+
+def _compile(folder: Path, pins: Mapping[str, str], root: Path, scratch: Path) -> None:
+    """The wheel set comes out as text, the one thing that leaves a disposable root."""
+    prefix = sandbox.command_prefix(root, scratch, COMPILE_BYTES)
+    certificates = dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt")
+    env = {"IRIS_WORKDIR": str(DOCKER / "steps"), "IRIS_JOB_ENV": json.dumps({**pins, **certificates})}
+    with step("compiling the small wheel set") as news:
+        result = run([*prefix, "sh", "-c", COMPILE], timeout=900, env=env, on_line=news)
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(result.stdout.split()[-1]))) as tar:
+        for member in filter(tarfile.TarInfo.isfile, tar):
+            content = tar.extractfile(member)
+            (folder / Path(member.name).name).write_bytes(content.read() if content else b"")
 
 
 def _make(folder: Path) -> None:
@@ -121,8 +180,8 @@ def _repository(template: Path, bare: Path) -> None:
     with TemporaryDirectory() as temporary:
         work = Path(temporary) / template.name
         # Not the modes of the checkout: they depend on a person's umask.
-        copy = partial(shutil.copytree, ignore=shutil.ignore_patterns("__pycache__"))
-        copy(template, work, copy_function=shutil.copyfile)
+        no_bytecode = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(template, work, ignore=no_bytecode, copy_function=shutil.copyfile)
         if template.name in LOCKED:
             run([uv(), "lock", "--project", work, "--python", sys.executable], timeout=300)
         _git(work, "init", "--quiet", "--initial-branch=main", "--object-format=sha1")

@@ -20,6 +20,7 @@ from scripts.progress import step
 
 EXECUTOR_SOURCE = "https://github.com/coder/kaniko"
 CRANE_SOURCE = "https://github.com/google/go-containerregistry"
+WHEELS_SOURCE = "https://github.com/marin-community/vllm"
 PUSH_SECONDS = 300.0
 Environment = Mapping[str, str | None] | None
 
@@ -64,6 +65,19 @@ def crane_archive(
     return toolchain.Download(
         f"http://{registry}/v2/{repository}/blobs/{digest}", digest.removeprefix("sha256:")
     )
+
+
+def wheel_set(
+    crane: Path, registry: str, wheels: Path, repository: str = "iris-images/wheels", env: Environment = None
+) -> str:
+    """A prebuilt wheel set as an image whose one layer holds it below /wheels, by digest.
+
+    Arguments and errors are those of executor_image; `wheels` is the folder of the set.
+    """
+    files = {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
+    names = "\n".join(files)
+    tag = cache.key(names, *files.values())
+    return _image(crane, f"{registry}/{repository}", tag, files, WHEELS_SOURCE, env)
 
 
 def _image(

@@ -18,7 +18,7 @@ from scripts.iris.cli import Iris, Job, JobState
 from scripts.iris.watch_job_state import Update, watch
 from scripts.local import services
 
-SECRET = "sekrit-4711-of-the-test"  # noqa: S105
+SECRET = "sekrit-4711-of-the-test"
 PATIENCE = 120.0
 
 

@@ -94,7 +94,9 @@ def test_a_registry_with_users_refuses_a_stranger(cache: Path, tmp_path: Path) -
 
 def test_a_compile_that_was_killed_leaves_nothing_that_is_used(tmp_path: Path) -> None:
     """A maker dies without a chance to clean up; the next one makes the whole entry."""
-    program = "import pathlib, sys; from scripts.local.toolchain import registry; registry(pathlib.Path(sys.argv[1]))"
+    program = (
+        "import pathlib, sys; from scripts.local import toolchain as t; t.registry(pathlib.Path(sys.argv[1]))"
+    )
     killed = subprocess.Popen([sys.executable, "-c", program, tmp_path], cwd=ROOT, start_new_session=True)
     while not list(tmp_path.glob(".registry-*.part")):
         assert killed.poll() is None, "it ended before it could be killed"

@@ -65,10 +65,10 @@ def test_every_value_that_an_instruction_uses_is_known_in_its_stage(name: str) -
         known: set[str] = set()
         for line in stage[1:]:
             used = set(re.findall(r"\$\{([A-Z_0-9]+)\}", line)) - {"PATH"}
-            for script in re.findall(r"/steps/([a-z-]+\.sh)", line):
-                used |= taken_from_the_environment(script)
             assert used <= known, line
             known |= declared([line]).keys()
+        for script in set(re.findall(r"/steps/([a-z-]+\.sh)", "\n".join(stage))):
+            assert taken_from_the_environment(script) <= known, script
 
 
 @both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from pathlib import Path
 
@@ -66,8 +67,7 @@ def test_git_variables_of_a_hook_do_not_lead_elsewhere(
 
 
 def test_over_the_limit_the_largest_files_are_named(checkout: Path, tmp_path: Path) -> None:
-    noise = Path("/dev/urandom").open("rb").read(27_000_000)
-    (checkout / "noise.bin").write_bytes(noise)
+    (checkout / "noise.bin").write_bytes(os.urandom(27_000_000))
     with pytest.raises(SourceError, match=r"27,000,000\s+noise.bin"):
         source.archive(source.checkout(checkout), tmp_path)
 
