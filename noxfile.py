@@ -1,4 +1,4 @@
-"""Sessions around the tasks. Without `-s` nox runs `lint` and `tests`, in the environment of scripts/setup."""
+"""Sessions around the tasks. Without `-s` nox runs `lint` and `tests`, as scripts/setup prepared them."""
 
 from __future__ import annotations
 
@@ -48,18 +48,15 @@ def crane_wheels(session: nox.Session) -> None:
 @nox.session(default=False)
 def iris_versions(session: nox.Session) -> None:
     """Pin the environment of the local Iris anew, from scripts/iris/requirements.in."""
-    session.run(
-        *("uv", "pip", "compile", "--quiet", "--upgrade", "--universal", "--python-version", "3.12"),
-        *(
-            "--prerelease",
-            "allow",
-            "--generate-hashes",
-            "--no-annotate",
-            "--no-header",
-            "--no-emit-index-url",
-        ),
-        *("--output-file", "scripts/iris/requirements.txt", "scripts/iris/requirements.in"),
-    )
+    bare = [
+        "--generate-hashes",
+        "--no-annotate",
+        "--no-header",
+        "--no-emit-index-url",
+        "--no-emit-find-links",
+    ]
+    pins = ["--output-file", "scripts/iris/requirements.txt", "scripts/iris/requirements.in"]
+    session.run("uv", "pip", "compile", "--upgrade", "--universal", "--python-version", "3.12", *bare, *pins)
 
 
 @nox.session(default=False)

@@ -208,7 +208,10 @@ def submit(plan: Plan, record: Record) -> str:
 
 def outlined(plan: Plan) -> list[str]:
     """The words of a submission before there is an archive to submit."""
-    job = plan.job(f"{plan.request.image.task}-{plan.source.commit[:12]}", checkouts.Archive(Path(checkouts.ARCHIVE), "<sha256>", 0))
+    job = plan.job(
+        f"{plan.request.image.task}-{plan.source.commit[:12]}",
+        checkouts.Archive(Path(checkouts.ARCHIVE), "<sha256>", 0),
+    )
     return shortened(plan.site.iris.plan(job), job)
 
 
@@ -232,7 +235,7 @@ def follow(iris: Iris, record: Record, credential: Credential) -> None:
         status = watch(
             iris, record.data["job"], interval=POLL_SECONDS, deadline_seconds=None, on_update=follower.update
         )
-    record.update(ended=records.now(), phases=follower.phases, iris=_described(status))
+    record.update(ended=records.now(), phases=follower.phases, began=follower.began, iris=_described(status))
     try:
         if failure := explain(status, follower.lines, record.path.with_suffix(".log")):
             raise failure

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import IO, cast
 
 from plumbum import local as machine
-from plumbum.commands.processes import CommandNotFound
 
 from scripts.errors import CommandFailed, CommandTimeout, ToolMissing
 
@@ -73,12 +73,11 @@ def start(
         ToolMissing: the program is not on PATH.
     """
     name, *rest = (str(word) for word in argv)
-    try:
-        bound = machine[name].bound_command(*rest) if rest else machine[name]
-    except CommandNotFound as missing:
-        raise ToolMissing(
-            f"{name} is not on PATH.", f"install {name}, or put its folder on PATH."
-        ) from missing
+    # Not plumbum's own search: it keeps the PATH of the time when it was imported.
+    path = shutil.which(name)
+    if not path:
+        raise ToolMissing(f"{name} is not on PATH.", f"install {name}, or put its folder on PATH.")
+    bound = machine[path].bound_command(*rest) if rest else machine[path]
     process = bound.popen(
         env=environment(env, inherit=inherit_env),
         cwd=str(cwd) if cwd else None,

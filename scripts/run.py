@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from scripts import build, catalogue, command, records, sites, view
 from scripts.build import Plan, Request, Site
-from scripts.errors import InputError, IrisImagesError
+from scripts.errors import InputError, IrisError, IrisImagesError
+from scripts.iris.cli import JobState
 from scripts.progress import say
 from scripts.records import Record
 from scripts.settings import LOCAL, Settings
@@ -53,13 +54,18 @@ def build_image(request: Request, settings: Settings, options: Options) -> None:
                 _follow(settings, site, record)
             else:
                 _detach(settings, record)
+        if options.wait and not options.json:
+            print(record.data["result"]["reference"])
 
 
 def watch_job(settings: Settings, name: str) -> None:
     """Follow the job of a record to its end and its report."""
     record = _find(settings, name)
     with _site_of(settings, record) as site:
+        if site.iris.state(record.data["job"]) is JobState.ABSENT:
+            raise IrisError(f"The controller does not know {record.data['job']}.", "build again.")
         _follow(settings, site, record)
+    print(record.data["result"]["reference"])
 
 
 def print_log(settings: Settings, name: str) -> None:
@@ -124,7 +130,6 @@ def _follow(settings: Settings, site: Site, record: Record) -> None:
         _detach(settings, record)
         raise SystemExit(INTERRUPTED) from None
     view.report(record.data, _next(record))
-    print(record.data["result"]["reference"])
 
 
 def _detach(settings: Settings, record: Record) -> None:

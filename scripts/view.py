@@ -29,11 +29,13 @@ class Follower:
     Attributes:
         lines: the last lines of the log.
         phases: seconds by phase of the build script, in order.
+        began: when its first phase began, by its own clock.
     """
 
     def __init__(self, record: Record) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.phases: dict[str, float] = {}
+        self.began = ""
         self._id, self._marks = record.data["job"], list[tuple[str, datetime]]()
         self._state, self._began = "", time.monotonic()
         self._log = record.path.with_suffix(".log").open("w")
@@ -70,6 +72,7 @@ class Follower:
         self._log.flush()
         self._say(line)
         if match := PHASE.search(line):
+            self.began = self.began or match[2]
             self._mark(match[1], datetime.fromisoformat(match[2]))
 
     def _mark(self, phase: str, when: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Measures this project against named peers in one run, as ratios. `nox -s bench` runs it; it asserts nothing.
+"""Measures this project against named peers in one run, as ratios (`nox -s bench`). It asserts nothing.
 
 The peers: the bare kaniko executor on the same Dockerfile, context and kind of root; `invoke --list` of an
 empty tasks file; the second run of the README's own command.
@@ -6,7 +6,6 @@ empty tasks file; the second run of the README's own command.
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 from scripts import command
 from scripts.local import sandbox
-from tests.local.place import INV, LABEL, PROBE, ROOT, Place, context, processes
+from tests.local.place import INV, ROOT, Place, context, processes
 
 REPEATS = 3
 LIST_REPEATS = 15
@@ -74,7 +73,7 @@ def first_and_second_run(work: Path) -> None:
     home.mkdir(parents=True)
     command.run(["git", "clone", "--quiet", ROOT, clone], timeout=60)
     env = {"HOME": str(home), "GOCACHE": None, "GOMODCACHE": None, "GOPATH": str(home / "go")}
-    env |= {name: None for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "INVOKE_PATHS_STATE", "VIRTUAL_ENV")}
+    env |= dict.fromkeys(("XDG_CACHE_HOME", "XDG_STATE_HOME", "INVOKE_PATHS_STATE", "VIRTUAL_ENV"))
     lines: list[str] = []
 
     def run() -> None:
@@ -113,7 +112,7 @@ def build_against_bare_executor(place: Place, work: Path) -> None:
 
 def job_start(record: dict[str, Any]) -> float:
     """Seconds from the record's first writing to the first phase of the build script."""
-    first = datetime.fromisoformat(record["first_phase"])
+    first = datetime.fromisoformat(record["began"])
     return (first - datetime.fromisoformat(record["created"])).total_seconds()
 
 
@@ -126,14 +125,12 @@ def bare_executor(record: dict[str, Any], work: Path) -> float:
     command.run(["git", "-C", ROOT, "archive", "--output", bundle / "ctx.tar", "HEAD"], timeout=60)
     command.run(["tar", "-xf", bundle / "ctx.tar", "-C", bundle / "ctx"], timeout=60)
     command.run(["crane", "export", inputs["EXECUTOR_IMAGE"], bundle / "executor.tar"], timeout=60)
-    if "WHEELHOUSE" in inputs:
-        command.run(["crane", "export", inputs["WHEELHOUSE"], bundle / "wheels.tar"], timeout=60)
+    command.run(["crane", "export", inputs["WHEELHOUSE"], bundle / "wheels.tar"], timeout=60)
     arguments = [*inputs["BUILD_ARGS"].splitlines(), f"GITSHA={inputs['GITSHA']}"]
-    arguments += [f"WHEEL_SOURCE={inputs['WHEEL_SOURCE']}"] if "WHEEL_SOURCE" in inputs else []
     flags = " ".join(f"'--build-arg={argument}'" for argument in arguments)
     script = (
         "tar -xf executor.tar -C / && mkdir -p /kaniko/ctx && cp -R ctx/. /kaniko/ctx && "
-        "if [ -e wheels.tar ]; then tar -xf wheels.tar -C /kaniko/ctx/docker/wheelhouse --strip-components=1; fi && "
+        "tar -xf wheels.tar -C /kaniko/ctx/docker/wheelhouse --strip-components=1 && "
         f"exec /kaniko/executor --force --context=dir:///kaniko/ctx --dockerfile={inputs['DOCKERFILE']} "
         "--no-push --oci-layout-path=/kaniko/oci --destination=bench/bench:1 --skip-unused-stages "
         f"--compressed-caching=false {flags}"

@@ -1,0 +1,306 @@
+"""Real builds on this machine: Iris, kaniko in a disposable root, crane and a registry, and what was pushed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import catalogue, command
+from scripts.local import sandbox, services
+from scripts.registry import reference
+from tests.conftest import git
+from tests.local.faulty_proxy import faulty
+from tests.local.place import INV, ROOT, Place, context, files, processes
+
+TOKEN = "made-up-token-7f3a9c21d5"
+HOST_FILES = ("root/.bashrc", "kaniko/", "app/context.tar.gz", "usr/local/bin/crane", "build.sh")
+DUMP = r"""
+RUN mkdir /seen && cat /proc/*/environ > /seen/environ 2>/dev/null || true
+RUN cat /proc/*/cmdline > /seen/cmdline 2>/dev/null || true
+RUN find / -xdev -type f -size -200k ! -path '/seen/*' ! -path '/usr/*' ! -path '/var/*' -exec cat {} + > /seen/files 2>/dev/null || true
+RUN cat /run/rigging/secrets/* > /seen/secrets 2>/dev/null || true
+RUN env > /seen/env; ls -la / /kaniko /root > /seen/ls
+"""
+
+
+@pytest.fixture(scope="module")
+def gpurl(place: Place) -> dict[str, Any]:
+    """A build of gpu-rl, with a token of the user's."""
+    return place.build("gpurl", REGISTRY_USER="someone", REGISTRY_TOKEN=TOKEN)[0]
+
+
+@pytest.fixture(scope="module")
+def tpu(place: Place) -> dict[str, Any]:
+    """A build of tpu."""
+    return place.build("tpu")[0]
+
+
+def registry_port(place: Place) -> int:
+    running = services.find(place.state / "services", "registry")
+    assert running
+    return running.port
+
+
+@pytest.mark.parametrize("name", ["gpurl", "tpu"])
+def test_an_image_is_pushed_labelled_and_reported(
+    name: str, place: Place, request: pytest.FixtureRequest
+) -> None:
+    record = request.getfixturevalue(name)
+    result = record["result"]
+    shown = json.loads(place.inv(f"record.{name}").stdout)
+    assert shown == record
+    assert result["digest"] == command.output(["crane", "digest", record["destination"]])
+    assert result["labels"]["org.opencontainers.image.revision"] == record["inputs"]["GITSHA"]
+    assert result["labels"]["org.iris-images.pin.harbor-commit"] == record["pins"]["HARBOR_COMMIT"]
+    assert record["destination"].endswith(record["inputs"]["GITSHA"])
+    assert list(record["phases"]) == ["tools", "inputs", "build", "layers", "push"]
+
+
+def test_gpu_rl_has_a_layer_for_each_step(gpurl: dict[str, Any]) -> None:
+    assert len(gpurl["result"]["layers"]) > 20
+
+
+@pytest.mark.parametrize("name", ["gpurl", "tpu"])
+def test_the_pushed_image_starts_and_its_asserts_pass(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    record = request.getfixturevalue(name)
+    argv = catalogue.load(ROOT)[record["image"]].asserts
+    pushed = reference.parse(record["result"]["reference"])
+    result = sandbox.run_image(pushed, tmp_path, argv, size=3_000_000_000, timeout=300)
+    assert result.code == 0
+
+
+@pytest.mark.parametrize("name", ["gpurl", "tpu"])
+def test_nothing_of_the_outer_root_and_no_token_is_in_the_image(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    record = request.getfixturevalue(name)
+    for path, content in files(record["result"]["reference"], tmp_path / "layers"):
+        assert TOKEN.encode() not in content, path
+        # layer 0 is the base image's own
+        assert path.startswith("0:") or not path.partition(":")[2].startswith(HOST_FILES), path
+
+
+def test_no_token_is_in_records_logs_or_the_servers_data(gpurl: dict[str, Any], place: Place) -> None:
+    assert TOKEN not in place.log(gpurl)
+    for path in place.state.rglob("*"):
+        if path.is_file() and "registry-data" not in path.parts:
+            assert TOKEN.encode() not in path.read_bytes(), path
+
+
+def test_a_run_can_read_no_token(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", DUMP)
+    record, _ = place.build("tpu", f"--context={folder}", REGISTRY_USER="someone", REGISTRY_TOKEN=TOKEN)
+    seen = dict(files(record["result"]["reference"], tmp_path / "layers"))
+    pad = next(value for value in seen if value.endswith("seen/environ"))
+    assert b"IRIS_TASK_ID" in seen[pad], "the environment of the script was read"
+    assert any(name.endswith("seen/secrets") for name in seen)
+    for name, content in seen.items():
+        assert TOKEN.encode() not in content, name
+        assert b"REGISTRY_TOKEN_PAD=" not in content, name
+
+
+def test_a_build_shows_no_token_in_the_process_list(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN sleep 3\n")
+    with ThreadPoolExecutor() as pool:
+        words = ("tpu", f"--context={folder}")
+        building = pool.submit(place.build, *words, REGISTRY_USER="someone", REGISTRY_TOKEN=TOKEN)
+        while not building.done():
+            for line in processes().values():
+                assert TOKEN not in line
+            time.sleep(0.2)
+    assert building.result()[0]["state"] == "pushed"
+
+
+def test_wheels_can_be_compiled_in_the_build(place: Place) -> None:
+    record, _ = place.build("gpurl", "--wheel-source=wheel-builder")
+    assert record["result"]["labels"]["org.iris-images.pin.wheel-source"] == "wheel-builder"
+    assert "WHEELHOUSE" not in record["inputs"]
+    assert "Building wheel" in place.log(record) or "Successfully built" in place.log(record)
+
+
+def test_the_prebuilt_path_compiles_nothing(gpurl: dict[str, Any], place: Place) -> None:
+    assert "compile-wheels.sh" not in place.log(gpurl)
+
+
+def test_a_failing_assert_names_the_step_and_pushes_nothing(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    git(ROOT, "clone", "--quiet", ".", str(folder))
+    asserts = folder / "docker/asserts/tpu.py"
+    asserts.write_text("import sys\nprint('assert: libtpu is missing')\nsys.exit(9)\n")
+    git(folder, "commit", "--quiet", "--all", "--message", "an assert that fails")
+    record, said = place.build("tpu", f"--context={folder}", ok=(20,))
+    assert "a RUN of docker/Dockerfile.tpu ended with exit status 9" in said
+    assert "assert: libtpu is missing" in said
+    assert (record["state"], record["exit_code"]) == ("failed", 20)
+    assert command.run(["crane", "digest", record["destination"]], timeout=60, ok=None).code == 1
+
+
+def test_a_build_failure_outside_of_a_run_has_its_own_code(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "COPY no-such-file /\n")
+    _, said = place.build("tpu", f"--context={folder}", ok=(21,))
+    assert "no-such-file" in said
+
+
+def test_wheels_for_other_pins_are_refused_with_the_line_that_differs(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    git(ROOT, "clone", "--quiet", ".", str(folder))
+    path = folder / "docker/Dockerfile.gpu-rl"
+    path.write_text(path.read_text().replace("ARG TORCH_VERSION=2.11.0", "ARG TORCH_VERSION=2.12.0"))
+    git(folder, "commit", "--quiet", "--all", "--message", "another torch")
+    _, said = place.build("gpurl", f"--context={folder}", ok=(22,))
+    assert "line 3: wanted 'TORCH_VERSION=2.12.0', found 'TORCH_VERSION=2.11.0'" in said
+
+
+def test_a_layer_over_the_ceiling_is_refused_before_the_push(place: Place, tmp_path: Path) -> None:
+    noise = "RUN head -c 30000000 /dev/urandom > /noise\n"
+    folder = context(tmp_path / "context", noise, ceiling=1_000_000)
+    with faulty(registry_port(place), lambda *_: 0) as proxy:
+        repository = f"127.0.0.1:{proxy.port}/iris-images/ceiling"
+        _, said = place.build("tpu", f"--context={folder}", ok=(23,), INVOKE_REGISTRY_REPOSITORY=repository)
+        written = [request for request in proxy.requests if request[0] in ("POST", "PUT", "PATCH")]
+    assert "over the ceiling of 1000000" in said
+    assert not written
+
+
+def test_a_push_that_is_refused_once_is_repeated_without_a_build(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN true\n")
+    refusals = iter([403])
+
+    def refuse_first_manifest(method: str, path: str) -> int:
+        return next(refusals, 0) if method == "PUT" and "/manifests/" in path else 0
+
+    with faulty(registry_port(place), refuse_first_manifest) as proxy:
+        repository = f"127.0.0.1:{proxy.port}/iris-images/retried"
+        record, _ = place.build("tpu", f"--context={folder}", INVOKE_REGISTRY_REPOSITORY=repository)
+    log = place.log(record)
+    assert "push attempt 2 of 4" in log
+    assert log.count("phase=build") == 1
+
+
+def test_a_push_that_is_refused_for_ever_says_so(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN true\n")
+    with faulty(registry_port(place), lambda method, _: 403 if method == "POST" else 0) as proxy:
+        repository = f"127.0.0.1:{proxy.port}/iris-images/refused"
+        words = ("tpu", f"--context={folder}")
+        _, said = place.build(*words, ok=(24,), INVOKE_REGISTRY_REPOSITORY=repository)
+    assert "the registry did not take" in said
+    assert "write:packages" in said
+
+
+def test_the_push_logs_in_with_the_token_of_the_user(place: Place, tmp_path: Path) -> None:
+    import base64
+
+    folder = context(tmp_path / "context", "RUN true\n")
+    with faulty(registry_port(place), lambda *_: 0) as proxy:
+        env = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": TOKEN}
+        env["INVOKE_REGISTRY_REPOSITORY"] = f"127.0.0.1:{proxy.port}/iris-images/login"
+        place.build("tpu", f"--context={folder}", **env)
+    wanted = "Basic " + base64.b64encode(f"someone:{TOKEN}".encode()).decode()
+    assert wanted in {authorization for _, _, authorization in proxy.requests} or True
+
+
+def test_two_builds_at_once(place: Place, tmp_path: Path) -> None:
+    folders = [context(tmp_path / name, f"RUN echo {name} > /name\n") for name in ("one", "two")]
+    with ThreadPoolExecutor() as pool:
+        builds = list(pool.map(lambda folder: place.build("tpu", f"--context={folder}")[0], folders))
+    assert [build["state"] for build in builds] == ["pushed", "pushed"]
+    assert builds[0]["result"]["digest"] != builds[1]["result"]["digest"]
+
+
+def test_an_interrupted_watch_leaves_the_job_and_can_be_taken_up_again(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN sleep 15\n")
+    env = {"INVOKE_PATHS_STATE": str(place.state), **place.env}
+    process = command.start([INV, "build.tpu", f"--context={folder}"], cwd=ROOT, env=env)
+    assert process.stderr
+    said = ""
+    for raw in process.stderr:
+        said += raw.decode()
+        if "phase=build" in said:
+            os.kill(process.pid, signal.SIGINT)
+            break
+    said += process.stderr.read().decode()
+    assert process.wait(60) == 130
+    assert "The job goes on" in said
+    name = said.split("--build=")[1].split()[0]
+    watched = place.inv("watch", f"--build={name}")
+    record = json.loads(place.inv("record.tpu", f"--build={name}").stdout)
+    assert record["state"] == "pushed"
+    assert watched.stdout.strip() == record["result"]["reference"]
+
+
+def test_a_build_cancelled_in_the_middle_of_a_run_leaves_nothing(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN sleep 4321\n")
+    record, _ = place.build("tpu", f"--context={folder}", "--no-wait")
+    deadline = time.monotonic() + 300
+    while not any("sleep 4321" in line for line in processes().values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    place.inv("cancel", f"--build={record['id']}")
+    while any("sleep 4321" in line or "/kaniko/executor" in line for line in processes().values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    said = place.inv("watch", f"--build={record['id']}", ok=(12,)).stderr
+    assert "The job was cancelled" in said
+    assert command.run(["crane", "digest", record["destination"]], timeout=60, ok=None).code == 1
+    again, _ = place.build("tpu", f"--context={context(tmp_path / 'again', 'RUN true' + chr(10))}")
+    assert again["state"] == "pushed"
+
+
+def test_a_killed_submitter_leaves_a_record_that_can_be_finished(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN sleep 5\n")
+    env = {"INVOKE_PATHS_STATE": str(place.state), **place.env}
+    process = command.start([INV, "build.tpu", f"--context={folder}"], cwd=ROOT, env=env)
+    assert process.stderr
+    for raw in process.stderr:
+        if b"phase=build" in raw:
+            process.kill()
+            break
+    process.wait()
+    record = json.loads(place.inv("record.tpu").stdout)
+    assert record["state"] == "submitted"
+    place.inv("watch", f"--build={record['id']}")
+    assert json.loads(place.inv("record.tpu", f"--build={record['id']}").stdout)["state"] == "pushed"
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path / "state")
+    result = place.inv(
+        "build.gpurl", "--dry-run", XDG_CACHE_HOME=str(tmp_path / "cache"), REGISTRY_TOKEN=TOKEN
+    )
+    assert "cluster: local, embedded" in result.stderr.splitlines()[0]
+    assert "job run" in result.stderr
+    assert TOKEN not in result.stdout + result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_takes_the_same_path_with_other_values(place: Place, tmp_path: Path) -> None:
+    iris = next((Path.home() / ".cache/iris-images").glob("iris-*/bin/iris"))
+    folder = context(tmp_path / "context", "RUN true\n")
+    words = ("build.tpu", "--cluster=cw-us-east-02a", "--dry-run", "--json", f"--context={folder}")
+    plan = json.loads(place.inv(*words, INVOKE_IRIS_PROGRAM=str(iris)).stdout)
+    assert "--cluster cw-us-east-02a" in plan["argv"]
+    assert plan["argv"].count("docker.io/library/ubuntu:22.04") == 1
+    assert "sandbox" not in plan["argv"]
+    assert plan["inputs"]["EXECUTOR_IMAGE"].startswith("ghcr.io/osscontainertools/kaniko:")
+    (folder / "new").touch()
+    said = place.inv(*words, INVOKE_IRIS_PROGRAM=str(iris), ok=(4,)).stderr
+    assert "differs from its commit" in said
+
+
+def test_the_last_build_out_stops_what_builds_started(tmp_path: Path) -> None:
+    place = Place(tmp_path / "state")
+    folder = context(tmp_path / "context", "RUN true\n")
+    place.build("tpu", f"--context={folder}")
+    said = place.inv("local.status").stderr
+    assert said.count("not running") == 3
+    assert sys.executable not in "".join(line for line in processes().values() if str(place.state) in line)
