@@ -135,7 +135,7 @@ def _follow(settings: Settings, site: Site, record: Record) -> None:
 def _detach(settings: Settings, record: Record) -> None:
     sites.leave_running(settings)
     words = f"--build={record.id}" + ("" if settings.cluster == LOCAL else f" --cluster={settings.cluster}")
-    say(f"The job goes on. Follow it: inv watch {words}; stop it: inv cancel {words}")
+    say(f"The job goes on.\n  follow it: inv watch {words}\n  stop it:   inv cancel {words}")
 
 
 def _next(record: Record) -> str:

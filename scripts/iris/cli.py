@@ -210,10 +210,12 @@ class Iris:
     Attributes:
         program: the words that start it.
         target: ("--cluster", name) or ("--controller-url", url).
+        options: those of its `job run`; None: it is asked.
     """
 
     program: tuple[str, ...]
     target: tuple[str, str]
+    options: frozenset[str] | None = None
 
     def plan(self, job: Job) -> list[str]:
         """The argv that submits the job; no secret is in it.
@@ -226,7 +228,7 @@ class Iris:
             raise InputError(
                 f"{job.name!r} is no job name: a-z, 0-9 and - only, at most 63 characters.", "rename it."
             )
-        known = run_options(self.program)
+        known = run_options(self.program) if self.options is None else self.options
         if job.secrets and "--secret" not in known:
             raise CredentialError(
                 "this iris has no --secret, so a token would travel in plain sight.", "upgrade marin-iris."

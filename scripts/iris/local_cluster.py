@@ -22,6 +22,9 @@ INSTALL_SECONDS = 1800
 START_SECONDS = 120
 INSTALL_HINT = "see what pip says; where it does not reach its index, PIP_INDEX_URL names another one."
 
+# Of the version in requirements.txt: asking it would take two seconds of every build.
+OPTIONS = frozenset({"--no-sync", "--secret", "--secret-behavior"})
+
 # All that a task sees of the caller's environment: tasks get the whole environment of their cluster.
 PASSED = (
     "PATH",

@@ -62,9 +62,7 @@ def site(settings: Settings, image: Image) -> Iterator[Site]:
         iris = local_cluster.up(settings.cache, settings.services)
         yield Site(
             name=LOCAL,
-            iris=Iris(
-                local_cluster.iris(made.iris), ("--controller-url", local_cluster.controller_url(iris))
-            ),
+            iris=_iris(made.iris, iris),
             repository=settings.repository or _repository(port, image),
             credential=_credential(),
             executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
@@ -85,7 +83,7 @@ def outline(settings: Settings, image: Image) -> Site:
     host = f"127.0.0.1:{port}"
     return Site(
         name=LOCAL,
-        iris=Iris(("iris",), ("--controller-url", "http://127.0.0.1:<port>")),
+        iris=Iris(("iris",), ("--controller-url", "http://127.0.0.1:<port>"), local_cluster.OPTIONS),
         repository=settings.repository or _repository(port, image),
         credential=Credential("local", "<token>"),
         executor=settings.executor_image or f"{host}/iris-images/executor:{toolchain.EXECUTOR.version}",
@@ -110,11 +108,10 @@ def attached(settings: Settings, image: Image) -> Iterator[Site]:
     if not running:
         raise IrisError("The local Iris does not run, so none of its jobs does.", "build again.")
     with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
-        program = local_cluster.iris(local_cluster.environment(settings.cache))
         found = outline(settings, image)
         yield Site(
             name=LOCAL,
-            iris=Iris(program, ("--controller-url", local_cluster.controller_url(running))),
+            iris=_iris(local_cluster.environment(settings.cache), running),
             repository=found.repository,
             credential=_credential(),
             executor=found.executor,
@@ -175,6 +172,11 @@ def _make(settings: Settings) -> Made:
             future.result() for future in [pool.submit(make, cache) for make in makers]
         ]
     return Made(executor, task_root, base_root, iris)
+
+
+def _iris(environment: Path, running: services.Running) -> Iris:
+    url = local_cluster.controller_url(running)
+    return Iris(local_cluster.iris(environment), ("--controller-url", url), local_cluster.OPTIONS)
 
 
 def _repository(port: int, image: Image) -> str:

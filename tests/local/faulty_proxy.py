@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-Fault = Callable[[str, str], int]
-"""From method and path to the status to answer with; 0 passes the request on."""
+Fault = Callable[[str, str, str], int]
+"""From method, path and Authorization to the status to answer with; 0 passes the request on."""
 OWN_HEADERS = ("content-length", "transfer-encoding", "connection", "date", "server")
 
 
@@ -38,10 +38,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         """Answer with a fault, or with what the registry answers."""
-        self.server.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
+        asked = (self.command, self.path, self.headers.get("Authorization", ""))
+        self.server.requests.append(asked)
         body = self._body()
-        if status := self.server.fault(self.command, self.path):
-            self._answer(status, {"Content-Type": "application/json"}, b'{"errors":[{"code":"DENIED"}]}')
+        if status := self.server.fault(*asked):
+            headers = {"Content-Type": "application/json", "WWW-Authenticate": 'Basic realm="test"'}
+            self._answer(status, headers, b'{"errors":[{"code":"DENIED"}]}')
             return
         headers = dict(self.headers) | {"Host": f"127.0.0.1:{self.server.port}"}
         connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=60)

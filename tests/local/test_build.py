@@ -1,7 +1,8 @@
-"""Real builds on this machine: Iris, kaniko in a disposable root, crane and a registry, and what was pushed."""
+"""Real builds on this machine: Iris, kaniko in a disposable root, crane, a registry; what was pushed."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -25,7 +26,8 @@ HOST_FILES = ("root/.bashrc", "kaniko/", "app/context.tar.gz", "usr/local/bin/cr
 DUMP = r"""
 RUN mkdir /seen && cat /proc/*/environ > /seen/environ 2>/dev/null || true
 RUN cat /proc/*/cmdline > /seen/cmdline 2>/dev/null || true
-RUN find / -xdev -type f -size -200k ! -path '/seen/*' ! -path '/usr/*' ! -path '/var/*' -exec cat {} + > /seen/files 2>/dev/null || true
+RUN find / -xdev -type f -size -200k ! -path '/seen/*' ! -path '/usr/*' ! -path '/var/*' \
+      -exec cat {} + > /seen/files 2>/dev/null || true
 RUN cat /run/rigging/secrets/* > /seen/secrets 2>/dev/null || true
 RUN env > /seen/env; ls -la / /kaniko /root > /seen/ls
 """
@@ -176,7 +178,7 @@ def test_a_push_that_is_refused_once_is_repeated_without_a_build(place: Place, t
     folder = context(tmp_path / "context", "RUN true\n")
     refusals = iter([403])
 
-    def refuse_first_manifest(method: str, path: str) -> int:
+    def refuse_first_manifest(method: str, path: str, _: str) -> int:
         return next(refusals, 0) if method == "PUT" and "/manifests/" in path else 0
 
     with faulty(registry_port(place), refuse_first_manifest) as proxy:
@@ -189,7 +191,7 @@ def test_a_push_that_is_refused_once_is_repeated_without_a_build(place: Place, t
 
 def test_a_push_that_is_refused_for_ever_says_so(place: Place, tmp_path: Path) -> None:
     folder = context(tmp_path / "context", "RUN true\n")
-    with faulty(registry_port(place), lambda method, _: 403 if method == "POST" else 0) as proxy:
+    with faulty(registry_port(place), lambda method, *_: 403 if method == "POST" else 0) as proxy:
         repository = f"127.0.0.1:{proxy.port}/iris-images/refused"
         words = ("tpu", f"--context={folder}")
         _, said = place.build(*words, ok=(24,), INVOKE_REGISTRY_REPOSITORY=repository)
@@ -197,16 +199,16 @@ def test_a_push_that_is_refused_for_ever_says_so(place: Place, tmp_path: Path) -
     assert "write:packages" in said
 
 
-def test_the_push_logs_in_with_the_token_of_the_user(place: Place, tmp_path: Path) -> None:
-    import base64
-
+def test_a_registry_that_asks_for_a_login_gets_the_token_of_the_user(place: Place, tmp_path: Path) -> None:
     folder = context(tmp_path / "context", "RUN true\n")
-    with faulty(registry_port(place), lambda *_: 0) as proxy:
+    wanted = "Basic " + base64.b64encode(f"someone:{TOKEN}".encode()).decode()
+    with faulty(registry_port(place), lambda _, __, login: 0 if login == wanted else 401) as proxy:
         env = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": TOKEN}
         env["INVOKE_REGISTRY_REPOSITORY"] = f"127.0.0.1:{proxy.port}/iris-images/login"
-        place.build("tpu", f"--context={folder}", **env)
-    wanted = "Basic " + base64.b64encode(f"someone:{TOKEN}".encode()).decode()
-    assert wanted in {authorization for _, _, authorization in proxy.requests} or True
+        record, _ = place.build("tpu", f"--context={folder}", **env)
+        _, said = place.build("tpu", f"--context={folder}", ok=(24,), **{**env, "REGISTRY_TOKEN": "wrong"})
+    assert record["result"]["reference"].startswith(env["INVOKE_REGISTRY_REPOSITORY"])
+    assert "the registry did not take" in said
 
 
 def test_two_builds_at_once(place: Place, tmp_path: Path) -> None:
@@ -274,9 +276,8 @@ def test_a_killed_submitter_leaves_a_record_that_can_be_finished(place: Place, t
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path / "state")
-    result = place.inv(
-        "build.gpurl", "--dry-run", XDG_CACHE_HOME=str(tmp_path / "cache"), REGISTRY_TOKEN=TOKEN
-    )
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "REGISTRY_TOKEN": TOKEN}
+    result = place.inv("build.gpurl", "--dry-run", **env)
     assert "cluster: local, embedded" in result.stderr.splitlines()[0]
     assert "job run" in result.stderr
     assert TOKEN not in result.stdout + result.stderr
