@@ -49,6 +49,8 @@ def told() -> Iterator[None]:
         yield
     except IrisImagesError as failure:
         raise Exit(str(failure), code=failure.exit_code) from failure
+    except KeyboardInterrupt as interrupt:
+        raise Exit("Interrupted. The same command continues with what is missing.", code=130) from interrupt
 
 
 def build_task(image: catalogue.Image) -> Callable[..., None]:

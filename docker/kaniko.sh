@@ -241,7 +241,7 @@ build() {
   local log=$!
   empty_root
   (
-    for argument in $(compgen -e); do export -n "$argument"; done
+    for argument in $(compgen -e); do export -n "${argument?}"; done
     export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$KANIKO HOME=$KANIKO/home
     export DOCKER_CONFIG=$KANIKO/.docker SSL_CERT_DIR=$KANIKO/ssl/certs
     exec $KANIKO/executor --force --context="dir://$CONTEXT" --dockerfile="$CONTEXT/$DOCKERFILE" \

@@ -14,7 +14,7 @@ from pathlib import Path
 from scripts import command, records
 from scripts import source as checkouts
 from scripts.catalogue import Image, Resources
-from scripts.credentials import Credential
+from scripts.credentials import Credential, check_kind
 from scripts.errors import ConfigurationError, IrisImagesError, RegistryError, SourceError
 from scripts.iris.cli import Iris, Job, JobStatus
 from scripts.iris.watch_job_state import watch
@@ -140,6 +140,7 @@ def plan(request: Request, site: Site) -> Plan:
         SourceError: the checkout is dirty and the cluster is not this machine.
         InputError: the reference is not valid, or there is no such variant or architecture.
         ConfigurationError: the executor would build the Dockerfile otherwise than written; no wheel set.
+        CredentialError: the token is not one of the registry that the image goes to.
     """
     image, checkout = request.image, checkouts.checkout(request.context)
     if checkout.dirty and not site.local:
@@ -154,6 +155,7 @@ def plan(request: Request, site: Site) -> Plan:
     variant, resources = image.variant(request.variant), image.resources_for(architecture, local=site.local)
     suffix = "" if architecture == "amd64" else f"-{architecture}"
     destination = reference.parse(f"{site.repository}:{variant.tag_prefix}-{checkout.revision}{suffix}")
+    check_kind(destination.host, site.credential.token)
     inputs = {
         "GITSHA": checkout.revision,
         "IMAGE_REPOSITORY": destination.repository,

@@ -26,6 +26,8 @@ from scripts.errors import CommandFailed, CommandTimeout, ToolMissing
 Argv = Sequence[str | os.PathLike[str]]
 GRACE_SECONDS = 5.0
 MASK = "***"
+_running: set[subprocess.Popen[bytes]] = set()
+"""What `run` waits for now, in any thread."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,12 @@ def stop(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> int:
     return process.wait()
 
 
+def stop_all() -> None:
+    """End every program that `run` waits for, in any thread; each of those calls then fails."""
+    for process in tuple(_running):
+        stop(process)
+
+
 def run(
     argv: Argv,
     *,
@@ -133,6 +141,7 @@ def run(
         ToolMissing, CommandFailed, CommandTimeout.
     """
     process = start(argv, env=env, inherit_env=inherit_env, cwd=cwd, stdin=subprocess.PIPE)
+    _running.add(process)
     try:
         readers = [_Reader(stream, secrets, on_line) for stream in (process.stdout, process.stderr) if stream]
         _feed(process, text_in)
@@ -145,6 +154,8 @@ def run(
     except BaseException:
         stop(process)
         raise
+    finally:
+        _running.discard(process)
     stdout, stderr = (reader.text() for reader in readers)
     result = Result(tuple(mask(str(word), secrets) for word in argv), process.returncode, stdout, stderr)
     if ok is not None and result.code not in ok:

@@ -46,7 +46,7 @@ def read(config: DataProxy, cluster: str = "") -> Settings:
         executor_image=config["executor"]["image"],
         registry_user=config["registry"]["user"],
         repository=config["registry"]["repository"],
-        wheels={name.replace("_", "-"): reference for name, reference in config["wheels"].items()},
+        wheels={name.replace("_", "-"): set_ for name, set_ in config["wheels"].items() if set_},
     )
 
 

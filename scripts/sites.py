@@ -18,26 +18,24 @@ from scripts.registry import crane, reference
 from scripts.settings import LOCAL, Settings
 
 TASK_IMAGE = "docker.io/library/ubuntu:22.04"
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @contextmanager
 def opened(settings: Settings, image: Image, architecture: str = "") -> Iterator[Site]:
     """A site that a build can be submitted to; what it needs on this machine runs until the end of the block.
 
+    Tags of the executor and of the wheel set are resolved to digests here, once.
+
     Raises:
         ToolMissing, CredentialError, RegistryError: what is missing for a submission.
     """
     if settings.cluster == LOCAL:
         with machine.site(settings, image) as site:
-            yield site
+            yield _pinned(site)
     else:
-        site = _cluster(settings, image, architecture or "amd64")
-        executor = reference.parse(site.executor)
-        yield replace(
-            site,
-            credential=_credential(settings, site),
-            executor=site.executor if executor.digest else str(executor.at(crane.digest(executor))),
-        )
+        site = _cluster(settings, image, architecture)
+        yield _pinned(replace(site, credential=_credential(settings, site)))
 
 
 def outline(settings: Settings, image: Image, architecture: str = "") -> Site:
@@ -47,7 +45,7 @@ def outline(settings: Settings, image: Image, architecture: str = "") -> Site:
     """
     if settings.cluster == LOCAL:
         return machine.outline(settings, image)
-    return _cluster(settings, image, architecture or "amd64")
+    return _cluster(settings, image, architecture)
 
 
 @contextmanager
@@ -57,7 +55,7 @@ def attached(settings: Settings, image: Image) -> Iterator[Site]:
         with machine.attached(settings, image) as site:
             yield site
     else:
-        site = _cluster(settings, image, "amd64")
+        site = _cluster(settings, image, "")
         yield replace(site, credential=_credential(settings, site))
 
 
@@ -73,7 +71,8 @@ def _cluster(settings: Settings, image: Image, architecture: str) -> Site:
             f"The iris program ({settings.iris_program}) is not on PATH.",
             "install marin-iris of the cluster's vintage, or set iris.program.",
         )
-    archive = toolchain.crane_release({"amd64": "x86_64"}.get(architecture, architecture))
+    architecture = architecture or "amd64"
+    archive = toolchain.crane_release(MACHINES.get(architecture, architecture))
     return Site(
         name=settings.cluster,
         iris=Iris((settings.iris_program,), ("--cluster", settings.cluster)),
@@ -90,3 +89,13 @@ def _cluster(settings: Settings, image: Image, architecture: str) -> Site:
 
 def _credential(settings: Settings, site: Site) -> credentials.Credential:
     return credentials.find(reference.parse(f"{site.repository}:tag").host, settings.registry_user)
+
+
+def _pinned(site: Site) -> Site:
+    executors.check_reference(site.executor)
+    return replace(site, executor=_by_digest(site.executor), wheelhouse=_by_digest(site.wheelhouse))
+
+
+def _by_digest(text: str) -> str:
+    found = reference.parse(text) if text else None
+    return text if not found or found.digest else str(found.at(crane.digest(found)))

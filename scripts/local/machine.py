@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts import credentials
+from scripts import command, credentials
 from scripts.build import Site
 from scripts.catalogue import Image
 from scripts.credentials import Credential
@@ -71,7 +71,7 @@ def site(settings: Settings, image: Image) -> Iterator[Site]:
             task_image=TASK_IMAGE,
             launcher=sandbox.command_prefix(made.task_root, scratch, ROOT_BYTES),
             build_args=_build_args(settings, image, origin, str(base), made.base_root),
-            wheelhouse=_wheelhouse(settings, origin, made.base_root, scratch, host) if image.wheels else "",
+            wheelhouse=_wheelhouse(settings, image, origin, made.base_root, scratch, host),
             architecture=toolchain.architecture(),
             local=True,
         )
@@ -168,9 +168,15 @@ def _make(settings: Settings) -> Made:
         toolchain.registry,
     )
     with ThreadPoolExecutor(len(makers)) as pool:
-        executor, task_root, base_root, iris, _ = [
-            future.result() for future in [pool.submit(make, cache) for make in makers]
-        ]
+        futures = [pool.submit(make, cache) for make in makers]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:  # an interrupt, too: nobody waits for a compiler then
+            command.stop_all()
+            raise
+        executor, task_root, base_root, iris, _ = (future.result() for future in futures)
     return Made(executor, task_root, base_root, iris)
 
 
@@ -197,7 +203,9 @@ def _build_args(
 
 
 def _wheelhouse(
-    settings: Settings, origin: sources.Sources, base_root: Path, scratch: Path, host: str
+    settings: Settings, image: Image, origin: sources.Sources, base_root: Path, scratch: Path, host: str
 ) -> str:
+    if not image.wheels or image.name in settings.wheels:
+        return settings.wheels.get(image.name, "")
     wheels = sources.wheels(settings.cache, origin, base_root, scratch)
     return tool_images.wheel_set(toolchain.crane(), host, wheels)

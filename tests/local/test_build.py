@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -258,6 +259,62 @@ def test_a_build_cancelled_in_the_middle_of_a_run_leaves_nothing(place: Place, t
     assert again["state"] == "pushed"
 
 
+def test_a_signal_ends_the_executor_and_its_children_with_its_own_code(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN sleep 8765\n")
+    with ThreadPoolExecutor() as pool:
+        building = pool.submit(place.build, "tpu", f"--context={folder}", ok=(12,))
+        launcher = wait_for_process("sleep 8765", "scripts.local.sandbox")
+        os.kill(launcher, signal.SIGTERM)
+        record, _ = building.result()
+    assert "result=ended-by-signal code=143" in place.log(record)
+    assert not any("sleep 8765" in line for line in processes().values())
+
+
+def wait_for_process(inner: str, outer: str) -> int:
+    """The id of a process whose command line has `outer`, once one has `inner`."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        found = processes()
+        if any(inner in line for line in found.values()):
+            return next(pid for pid, line in found.items() if outer in line)
+        time.sleep(0.5)
+    raise AssertionError(f"no process {inner!r} came")
+
+
+@pytest.mark.parametrize(
+    ("executor", "code", "words"),
+    [
+        ("gcr.io/kaniko-project/executor:v1.24.0", 2, "is archived"),
+        ("ghcr.io/osscontainertools/kaniko:latest", 2, "floats"),
+        ("127.0.0.1:{port}/iris-images/no-such-executor:v1", 10, "does not exist"),
+    ],
+)
+def test_an_executor_that_cannot_be_used_is_refused_before_the_job(
+    place: Place, tmp_path: Path, executor: str, code: int, words: str
+) -> None:
+    folder = context(tmp_path / "context", "RUN true\n")
+    image = executor.format(port=registry_port(place))
+    result = place.inv("build.tpu", f"--context={folder}", ok=(code,), INVOKE_EXECUTOR_IMAGE=image)
+    assert words in result.stderr
+    assert "submitted" not in result.stderr
+
+
+def test_a_dockerfile_that_the_executor_would_build_wrong_is_refused(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN <<EOF\nexit 5\nEOF\n")
+    said = place.inv("build.tpu", f"--context={folder}", ok=(3,)).stderr
+    assert "docker/Dockerfile.tpu, line 8: heredoc" in said
+
+
+def test_a_tag_of_an_executor_becomes_a_digest(place: Place, tmp_path: Path) -> None:
+    host = f"127.0.0.1:{registry_port(place)}"
+    tags = command.output(["crane", "ls", f"{host}/iris-images/executor"]).split()
+    tag = next(tag for tag in tags if tag.startswith("v"))
+    folder = context(tmp_path / "context", "RUN true\n")
+    image = f"{host}/iris-images/executor:{tag}"
+    record, _ = place.build("tpu", f"--context={folder}", INVOKE_EXECUTOR_IMAGE=image)
+    assert record["inputs"]["EXECUTOR_IMAGE"].startswith(f"{host}/iris-images/executor@sha256:")
+
+
 def test_a_killed_submitter_leaves_a_record_that_can_be_finished(place: Place, tmp_path: Path) -> None:
     folder = context(tmp_path / "context", "RUN sleep 5\n")
     env = {"INVOKE_PATHS_STATE": str(place.state), **place.env}
@@ -272,6 +329,31 @@ def test_a_killed_submitter_leaves_a_record_that_can_be_finished(place: Place, t
     assert record["state"] == "submitted"
     place.inv("watch", f"--build={record['id']}")
     assert json.loads(place.inv("record.tpu", f"--build={record['id']}").stdout)["state"] == "pushed"
+
+
+def test_an_interrupted_set_up_stops_its_compilers(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    env = {"XDG_CACHE_HOME": str(cache), "INVOKE_PATHS_STATE": str(tmp_path / "state")}
+    process = command.start([INV, "local.up"], cwd=ROOT, env=env)
+    wait_for_process(f"-o {cache}", str(cache))
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(120) == 130
+    assert not any(str(cache) in line for line in processes().values())
+
+
+def test_on_a_terminal_the_view_is_live(place: Place, tmp_path: Path) -> None:
+    folder = context(tmp_path / "context", "RUN true\n")
+    ours, theirs = os.openpty()
+    env = {"INVOKE_PATHS_STATE": str(place.state), "TERM": "xterm", **place.env}
+    with open(theirs, "wb") as terminal:  # noqa: PTH123 - a file descriptor
+        words = [INV, "build.tpu", f"--context={folder}"]
+        process = command.start(words, cwd=ROOT, env=env, stderr=terminal)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed
+        while block := os.read(ours, 65536):
+            seen += block
+    assert process.wait(60) == 0
+    assert b"phase: build" in seen
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
