@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scripts import command, credentials
@@ -50,31 +50,31 @@ def site(settings: Settings, image: Image) -> Iterator[Site]:
     sandbox.available()
     with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
         made = _make(settings)
-        port = registry.up(settings.cache, settings.services).port
-        git = sources.up(settings.cache, settings.services)
-        origin = sources.make(settings.cache, git.port)
-        crane, host = toolchain.crane(), f"127.0.0.1:{port}"
-        archive = tool_images.crane_archive(crane, host)
-        scratch = settings.state / "roots"
-        base = roots.image(
-            made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV, labels={}
-        )
-        iris = local_cluster.up(settings.cache, settings.services)
-        yield Site(
-            name=LOCAL,
-            iris=_iris(made.iris, iris),
-            repository=settings.repository or _repository(port, image),
-            credential=_credential(),
-            executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
-            crane_url=archive.url,
-            crane_sha256=archive.sha256,
-            task_image=TASK_IMAGE,
-            launcher=sandbox.command_prefix(made.task_root, scratch, ROOT_BYTES),
-            build_args=_build_args(settings, image, origin, str(base), made.base_root),
-            wheelhouse=_wheelhouse(settings, image, origin, made.base_root, scratch, host),
-            architecture=toolchain.architecture(),
-            local=True,
-        )
+        with ThreadPoolExecutor() as pool:  # Iris takes three seconds to start
+            iris = pool.submit(local_cluster.up, settings.cache, settings.services)
+            found = _filled(settings, image, made)
+            running = iris.result()
+        yield replace(found, iris=_iris(made.iris, running))
+
+
+def _filled(settings: Settings, image: Image, made: Made) -> Site:
+    """The values of the site, with everything in the registry that they name."""
+    port = registry.up(settings.cache, settings.services).port
+    origin = sources.make(settings.cache, sources.up(settings.cache, settings.services).port)
+    crane, host, scratch = toolchain.crane(), f"127.0.0.1:{port}", settings.state / "roots"
+    archive = tool_images.crane_archive(crane, host)
+    base = roots.image(made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV, labels={})
+    return replace(
+        outline(settings, image),
+        repository=settings.repository or _repository(port, image),
+        credential=_credential(),
+        executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
+        crane_url=archive.url,
+        crane_sha256=archive.sha256,
+        launcher=sandbox.command_prefix(made.task_root, scratch, ROOT_BYTES),
+        build_args=_build_args(settings, image, origin, str(base), made.base_root),
+        wheelhouse=_wheelhouse(settings, image, origin, made.base_root, scratch, host),
+    )
 
 
 def outline(settings: Settings, image: Image) -> Site:
@@ -108,18 +108,8 @@ def attached(settings: Settings, image: Image) -> Iterator[Site]:
     if not running:
         raise IrisError("The local Iris does not run, so none of its jobs does.", "build again.")
     with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
-        found = outline(settings, image)
-        yield Site(
-            name=LOCAL,
-            iris=_iris(local_cluster.environment(settings.cache), running),
-            repository=found.repository,
-            credential=_credential(),
-            executor=found.executor,
-            crane_url=found.crane_url,
-            crane_sha256=found.crane_sha256,
-            task_image=found.task_image,
-            local=True,
-        )
+        iris = _iris(local_cluster.environment(settings.cache), running)
+        yield replace(outline(settings, image), iris=iris, credential=_credential())
 
 
 def up(settings: Settings) -> None:

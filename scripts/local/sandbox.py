@@ -57,8 +57,9 @@ def command_prefix(root: Path, scratch: Path, size: int) -> tuple[str, ...]:
         scratch: a folder for the mount point and for roots that do not fit into memory.
         size: bytes that the root may grow to.
     """
-    words = ("--root", str(root), "--scratch", str(scratch), "--size", str(size), "--")
-    return ("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "scripts.local.sandbox", *words)
+    # Iris' local mode gives each task a /tmp of its own and rewrites words that begin with it: none does.
+    python = ("env", f"PYTHONPATH={REPOSITORY}", f"/.{sys.executable}", "-m", "scripts.local.sandbox")
+    return (*python, f"--root={root}", f"--scratch={scratch}", f"--size={size}", "--")
 
 
 def available() -> None:

@@ -63,6 +63,11 @@ class Tool:
     system: str | None
 
     @property
+    def target(self) -> str:
+        """The GOOS that it is compiled for."""
+        return self.system or sys.platform
+
+    @property
     def version(self) -> str:
         """The version that go.mod pins."""
         return _in_go_mod(rf"{re.escape(self.module)} (v\S+)")
@@ -82,6 +87,8 @@ REGISTRY = Tool(
     stamp="github.com/distribution/distribution/v3/version.version",
     system=None,
 )
+
+TOOLS = (EXECUTOR, REGISTRY)
 
 
 def architecture() -> str:
@@ -149,22 +156,25 @@ def crane_release(machine: str) -> Download:
 
 
 def _compiled(cache: Path, tool: Tool) -> Path:
-    flags = f"-s -w -X {tool.stamp}={tool.version}"
+    """The program, made together with the others for its system: they share most of what is compiled."""
+    tools = [other for other in TOOLS if other.target == tool.target]
+    stamps = " ".join(f"-X {other.stamp}={other.version}" for other in tools)
     pins = GO_TOOLS / "go.mod", GO_TOOLS / "go.sum"
-    key = caches.key(*pins, tool.package, flags, tool.system or sys.platform, architecture())
+    key = caches.key(*pins, *(other.package for other in tools), stamps, tool.target, architecture())
 
-    def compile_it(folder: Path) -> None:
+    def compile_them(folder: Path) -> None:
         program = go(cache)
-        with step(f"Compiling {tool.name} {tool.version}") as news:
+        words = ["build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", f"{folder}/"]
+        with step(f"Compiling {' and '.join(other.name for other in tools)}") as news:
             command.run(
-                [program, "build", "-trimpath", "-ldflags", flags, "-o", folder / tool.name, tool.package],
+                [program, *words, *(other.package for other in tools)],
                 cwd=GO_TOOLS,
-                env={**GO_SETTINGS, "GOOS": tool.system},
+                env={**GO_SETTINGS, "GOOS": tool.target},
                 timeout=COMPILE_SECONDS,
                 on_line=news,
             )
 
-    return caches.entry(cache, tool.name, key, compile_it) / tool.name
+    return caches.entry(cache, f"go-tools-{tool.target}", key, compile_them) / tool.name
 
 
 def _install_go(folder: Path) -> None:
