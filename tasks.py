@@ -22,7 +22,6 @@ from scripts import catalogue
 from scripts.errors import IrisImagesError
 
 ROOT = Path(__file__).resolve().parent
-IMAGES = catalogue.load(ROOT)
 # crane and uv of this environment come first, as if it was activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
@@ -51,6 +50,10 @@ def told() -> Iterator[None]:
         raise Exit(str(failure), code=failure.exit_code) from failure
     except KeyboardInterrupt as interrupt:
         raise Exit("Interrupted. The same command continues with what is missing.", code=130) from interrupt
+
+
+with told():
+    IMAGES = catalogue.load(ROOT)
 
 
 def build_task(image: catalogue.Image) -> Callable[..., None]:

@@ -29,22 +29,25 @@ check_inputs() {
   esac
 }
 
-expected_manifest() {
-  local cuda python
-  cuda=$(pin CUDA_INDEX) python=$(pin PYTHON_VERSION)
-  cuda=${cuda#cu}
-  printf '%s=%s\n' VLLM_FORK_COMMIT "$(pin VLLM_FORK_COMMIT)" FLASH_ATTN_VERSION "$(pin FLASH_ATTN_VERSION)" \
-    TORCH_VERSION "$(pin TORCH_VERSION)" TORCH_CUDA_ARCH_LIST "$(pin TORCH_CUDA_ARCH_LIST)"
-  printf 'CUDA=%s PY=cp%s PLATFORM=linux_%s\n' "${cuda:0:-1}.${cuda: -1}" "${python/./}" "$(uname -m)"
+expected_manifest() { # sets EXPECTED: the lines that a set for these pins has
+  local name
+  EXPECTED=()
+  for name in VLLM_FORK_COMMIT FLASH_ATTN_VERSION TORCH_VERSION TORCH_CUDA_ARCH_LIST; do
+    pin "$name" && EXPECTED+=("$name=$VALUE")
+  done
+  pin CUDA_INDEX && local cuda=${VALUE#cu}
+  pin PYTHON_VERSION
+  EXPECTED+=("CUDA=${cuda:0:-1}.${cuda: -1} PY=cp${VALUE/./} PLATFORM=linux_$(uname -m)")
 }
 
 check_manifest() { # names each line that differs, wanted and found
-  local file=$1 wanted found line=0 differs=''
-  while IFS= read -r wanted <&5; do
-    line=$((line + 1)) found=''
-    IFS= read -r found <&6 || true
-    [[ $wanted == "$found" ]] || differs+="; line $line: wanted '$wanted', found '$found'"
-  done 5< <(expected_manifest) 6<"$file"
+  local found line differs=''
+  expected_manifest
+  mapfile -t found <"$1"
+  for ((line = 0; line < ${#EXPECTED[@]} || line < ${#found[@]}; line++)); do
+    [[ ${EXPECTED[line]:-} == "${found[line]:-}" ]] ||
+      differs+="; line $((line + 1)): wanted '${EXPECTED[line]:-}', found '${found[line]:-}'"
+  done
   [[ -z $differs ]] || finish "$WHEELS_REFUSED" wheels-refused "the set was made for other pins${differs}"
 }
 

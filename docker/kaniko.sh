@@ -80,8 +80,8 @@ accept_old_names() {
   accept_old_name GHCR_IMAGE_REPOSITORY IMAGE_REPOSITORY
 }
 
-# A task id alone proves nothing: Iris' local mode sets one and runs on the bare machine. All of this
-# together is true only where the root filesystem begins and ends with this process.
+# A task id alone proves nothing: Iris' local mode sets one and runs on the bare machine. A container's
+# first process in a container's root is what the root filesystem begins and ends with.
 require_disposable_root() {
   local root_type=''
   while read -r _ _ _ _ point rest; do
@@ -102,6 +102,10 @@ require_variables() {
   ((${#missing[@]} == 0)) || refuse "not set: ${missing[*]}; 'bash docker/build_*_kaniko.sh --help' says what they are"
   [[ $GITSHA =~ ^[0-9a-f]{40}(-dirty)?$ ]] || refuse "GITSHA is not a full commit: $GITSHA"
   [[ $EXECUTOR_IMAGE =~ @sha256:[0-9a-f]{64}$ ]] || refuse "EXECUTOR_IMAGE is not pinned by digest: $EXECUTOR_IMAGE"
+  for name in LAYER_CEILING PUSH_ATTEMPTS; do
+    [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || refuse "$name is not a whole number above 0: ${!name}"
+  done
+  [[ -n ${REGISTRY_TOKEN:-} || -s $(secret_half) ]] || refuse "the task has no secret REGISTRY_TOKEN ($(secret_half))"
   check_inputs
 }
 
@@ -111,10 +115,12 @@ require_declared_pins() {
   while IFS= read -r line; do
     [[ $line =~ ^ARG\ ([A-Z0-9_]+)=(.*)$ ]] || continue
     name=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]//\"/}
-    [[ " ${CONTRACT[*]} " == *" $name "* || ${!name:-$value} == "$value" ]] ||
+    [[ " ${CONTRACT[*]} " == *" $name "* || $(declare -p "$name" 2>/dev/null) != 'declare -x'* || ${!name} == "$value" ]] ||
       refuse "$name is '${!name}' in the environment, but $DOCKERFILE declares '$value'; edit and commit the Dockerfile"
   done < <(tar -xzOf "$(context_archive)" "$DOCKERFILE" 2>/dev/null)
 }
+
+secret_half() { printf %s "${RIGGING_SECRETS_DIR:-/run/rigging/secrets}/REGISTRY_TOKEN"; }
 
 exclusive_or() { # exclusive_or HEX HEX: the bytes that two strings of hexadecimal digits make together
   local text='' i
@@ -127,7 +133,8 @@ exclusive_or() { # exclusive_or HEX HEX: the bytes that two strings of hexadecim
 registry_token() {
   [[ -z ${REGISTRY_TOKEN:-} ]] || { printf %s "$REGISTRY_TOKEN" && return; }
   local half
-  half=$(<"${RIGGING_SECRETS_DIR:?}/REGISTRY_TOKEN")
+  half=$(<"$(secret_half)")
+  ((${#half} == ${#REGISTRY_TOKEN_PAD})) || return # an empty token is refused
   exclusive_or "$half" "$REGISTRY_TOKEN_PAD"
 }
 
@@ -135,6 +142,7 @@ registry_token() {
 # which no credential ever was, and takes the token through a pipe into a variable that it never exports.
 start_clean() {
   local name keep=()
+  [[ -n ${BASH_EXECUTION_STRING:-} ]] || refuse "run as 'bash -c', as a submission does; use 'inv build.*'"
   for name in "${CONTRACT[@]}"; do [[ -z ${!name:-} ]] || keep+=("$name=${!name}"); done
   exec 3< <(registry_token)
   exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=$KANIKO/home LC_ALL=C.UTF-8 \
@@ -144,29 +152,35 @@ start_clean() {
 take_token() {
   IFS= read -r -d '' TOKEN <&3 || true
   exec 3<&-
-  [[ -n $TOKEN ]] || refuse 'the registry token is empty'
+  [[ -n $TOKEN ]] || refuse 'the registry token is empty, or its halves are not of one length'
 }
 
 context_archive() { printf %s "${IRIS_WORKDIR:-/app}/context.tar.gz"; }
 
 # --- what the build needs ---------------------------------------------------------------------------
 
+# A signal's trap runs when the shell waits, not while a program is in its foreground.
+interruptible() { "$@" <&0 & wait $!; }
+
 install_downloader() {
   command -v curl >/dev/null && [[ -s /etc/ssl/certs/ca-certificates.crt ]] && return
-  local apt=(apt-get -qq -o Acquire::Retries=3 -o Acquire::http::Timeout=60)
+  local apt=(interruptible env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Acquire::http::Timeout=60)
   { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends curl ca-certificates >/dev/null; } ||
     finish $TOOLS_FAILED tools-failed 'curl and ca-certificates could not be installed'
 }
 
 fetch_crane() {
-  curl -fsSL --retry 3 --connect-timeout 20 --max-time 600 -o $KANIKO/crane.tar.gz "$CRANE_URL" ||
+  interruptible curl -fsSL --retry 3 --connect-timeout 20 --max-time 600 -o $KANIKO/crane.tar.gz "$CRANE_URL" ||
     finish $TOOLS_FAILED tools-failed "crane could not be fetched from $CRANE_URL"
   printf '%s  %s\n' "$CRANE_SHA256" $KANIKO/crane.tar.gz | sha256sum --check --quiet ||
     finish $TOOLS_FAILED tools-failed "crane from $CRANE_URL does not have the sha256 $CRANE_SHA256"
   tar -xzf $KANIKO/crane.tar.gz -C $KANIKO crane
 }
 
-crane() { DOCKER_CONFIG=$KANIKO/.docker SSL_CERT_DIR=/etc/ssl/certs:$KANIKO/ssl/certs $KANIKO/crane "$@"; }
+crane() {
+  local -x DOCKER_CONFIG=$KANIKO/.docker SSL_CERT_DIR=/etc/ssl/certs:$KANIKO/ssl/certs
+  interruptible $KANIKO/crane "$@"
+}
 
 # The tar that crane writes ends properly even when a layer fails, so its exit code is asked before
 # anything is unpacked; only /kaniko is, because an executor image may carry a shell, and a /bin.
@@ -188,26 +202,36 @@ unpack_context() {
   [[ -f $CONTEXT/$DOCKERFILE ]] || finish $TOOLS_FAILED tools-failed "the context holds no $DOCKERFILE"
 }
 
-pin() { # pin NAME: the value that the build gives to an ARG: from BUILD_ARGS, else the Dockerfile's first default
+declared() { # declared NAME: whether the Dockerfile declares that ARG; VALUE is its first default then
   local line
   while IFS= read -r line; do
-    [[ $line == "$1="* ]] && { printf %s "${line#*=}" && return; }
-  done <<<"${BUILD_ARGS:-}"
-  while IFS= read -r line; do
-    [[ $line == "ARG $1="* ]] || continue
-    line=${line#*=} && line=${line#\"} && printf %s "${line%\"}" && return
+    [[ $line == "ARG $1" || $line == "ARG $1="* ]] || continue
+    VALUE=${line#"ARG $1"} VALUE=${VALUE#=} VALUE=${VALUE#\"} VALUE=${VALUE%\"}
+    return 0
   done <"$CONTEXT/$DOCKERFILE"
-  finish $TOOLS_FAILED tools-failed "$DOCKERFILE declares no ARG $1"
+  return 1
+}
+
+pin() { # pin NAME: sets VALUE to what the build gives to an ARG: from BUILD_ARGS, else the Dockerfile's default
+  local line
+  declared "$1" || finish $TOOLS_FAILED tools-failed "$DOCKERFILE declares no ARG $1"
+  while IFS= read -r line; do
+    [[ $line != "$1="* ]] || VALUE=${line#*=}
+  done <<<"${BUILD_ARGS:-}"
 }
 
 collect_build_arguments() {
   local line
   while IFS= read -r line; do
-    [[ -z $line ]] || { pin "${line%%=*}" >/dev/null && BUILD_ARGUMENTS+=("$line"); }
+    [[ -z $line ]] || { pin "${line%%=*}" && BUILD_ARGUMENTS+=("$line"); }
   done <<<"${BUILD_ARGS:-}"
 }
 
-log_in() { printf %s "$TOKEN" | crane auth login "${IMAGE_REPOSITORY%%/*}" --username "$REGISTRY_USER" --password-stdin 2>/dev/null; }
+log_in() {
+  local host=${IMAGE_REPOSITORY%%/*}
+  printf %s "$TOKEN" | crane auth login "$host" --username "$REGISTRY_USER" --password-stdin ||
+    finish $TOOLS_FAILED tools-failed "crane could not keep a login for $host"
+}
 forget_credentials() { [[ ! -e $KANIKO/.docker/config.json ]] || printf '{}' >$KANIKO/.docker/config.json; }
 
 # --- build, look, push --------------------------------------------------------------------------------
@@ -217,7 +241,7 @@ forget_credentials() { [[ ! -e $KANIKO/.docker/config.json ]] || printf '{}' >$K
 empty_root() {
   local path device doomed=()
   device=$(stat -c %d /)
-  for path in /* /.[!.]* /tmp/*; do
+  for path in /* /.[!.]* /tmp/* /run/*; do
     case $path in /kaniko | /proc | /sys | /dev | /run | /tmp) continue ;; esac
     # what the node has mounted (caches that outlive the task) is not ours
     [[ $(stat -c %d "$path" 2>/dev/null) == "$device" ]] && doomed+=("$path")
@@ -234,25 +258,45 @@ show_executor_log() {
   done
 }
 
+# The memory of a process can be read by one that has all of its capabilities. The executor and its RUNs
+# have two fewer than this script, which holds the token in its memory.
+readonly DROPPED=-sys_ptrace,-audit_write
+LESS=(setpriv --bounding-set="$DROPPED" --inh-caps="$DROPPED")
+
 build() {
-  local argument arguments=() code=0
+  local argument arguments=() code=0 log less=("${LESS[@]}")
   for argument in "GITSHA=$GITSHA" "${BUILD_ARGUMENTS[@]}"; do arguments+=("--build-arg=$argument"); done
+  "${less[@]}" true 2>/dev/null || { less=() && say 'no capability can be dropped: a RUN may read this process'; }
   exec 4> >(show_executor_log)
-  local log=$!
-  empty_root
+  log=$!
+  exec 5<> <(:) 6<> <(:)
   (
     for argument in $(compgen -e); do export -n "${argument?}"; done
     export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$KANIKO HOME=$KANIKO/home
     export DOCKER_CONFIG=$KANIKO/.docker SSL_CERT_DIR=$KANIKO/ssl/certs
-    exec $KANIKO/executor --force --context="dir://$CONTEXT" --dockerfile="$CONTEXT/$DOCKERFILE" \
-      --destination="$DESTINATION" --no-push --oci-layout-path=$LAYOUT --skip-unused-stages \
-      --compressed-caching=false --snapshot-mode=full --image-fs-extract-retry=3 --image-download-retry=3 \
-      --log-format=text --verbosity=info "${arguments[@]}"
-  ) >&4 2>&4 4>&- &
+    # shellcheck disable=SC2016 # the inner shell expands it
+    exec "${less[@]}" bash -c 'echo >&6 && read -r _ <&5 && exec "$@" 5<&- 6<&-' executor \
+      $KANIKO/executor --force --context="dir://$CONTEXT" --dockerfile="$CONTEXT/$DOCKERFILE" \
+      --destination="$DESTINATION" --label="org.opencontainers.image.revision=$GITSHA" \
+      --no-push --oci-layout-path=$LAYOUT --skip-unused-stages --compressed-caching=false --snapshot-mode=full \
+      --image-fs-extract-retry=3 --image-download-retry=3 --log-format=text --verbosity=info "${arguments[@]}"
+  ) >&4 2>&4 4>&- </dev/null &
+  read -rt 60 _ <&6 || true # it is loaded, and needs nothing of this root any more
+  empty_root
+  echo >&5
   wait $! || code=$?
-  exec 4>&-
+  end_others "$log"
+  exec 4>&- 5<&- 6<&-
   wait "$log" || true
   ((code == 0)) || explain_build_failure "$code"
+}
+
+end_others() { # a RUN may leave a process behind, which must not live when the credentials come
+  local path id
+  for path in /proc/[0-9]*; do
+    id=${path#/proc/}
+    ((id == 1 || id == $1)) || kill -KILL "$id" 2>/dev/null || true
+  done
 }
 
 explain_build_failure() {
@@ -261,6 +305,7 @@ explain_build_failure() {
   if [[ $error =~ 'waiting for process to exit: '(exit status [0-9]+|signal: .*) ]]; then
     finish $RUN_FAILED run-failed "a RUN of $DOCKERFILE ended with ${BASH_REMATCH[1]}; nothing was pushed"
   fi
+  (($1 != 137)) || error='killed from outside, as for want of memory'
   finish $BUILD_FAILED build-failed "the executor ended with code $1: ${error:-no reason in its log}; nothing was pushed"
 }
 

@@ -126,8 +126,11 @@ class Plan:
 
 def bundled(script: Path) -> str:
     """A build script with what it shares put into it, in base64 without line breaks: one variable travels."""
-    shared = (script.parent / "kaniko.sh").read_text()
-    text, count = SHARED.subn(lambda _: shared, script.read_text())
+    try:
+        shared, text = (script.parent / "kaniko.sh").read_text(), script.read_text()
+    except FileNotFoundError as missing:
+        raise ConfigurationError(f"The build script {missing.filename} does not exist.") from missing
+    text, count = SHARED.subn(lambda _: shared, text)
     if count != 1:
         raise ConfigurationError(f"{script} does not source kaniko.sh exactly once.")
     return base64.b64encode(text.encode()).decode()
@@ -172,7 +175,8 @@ def plan(request: Request, site: Site) -> Plan:
         **_wheels(request, site, resources),
     }
     declared = dockerfile.pins(text)
-    pins = {**declared, **{name: value for name, value in site.build_args.items() if name in declared}}
+    given = {**site.build_args, **inputs}
+    pins = {name: given.get(name, value) for name, value in declared.items()}
     return Plan(request, site, checkout, destination, pins, inputs, resources)
 
 
@@ -231,11 +235,16 @@ def follow(iris: Iris, record: Record, credential: Credential) -> None:
 
     Raises:
         RunStepFailed, BuildFailed, …: how the job ended; see docs/exit-codes.md.
+        StillRunning: it did not end in twice the time that Iris gives it.
         KeyboardInterrupt: the job goes on.
     """
     with Follower(record) as follower:
         status = watch(
-            iris, record.data["job"], interval=POLL_SECONDS, deadline_seconds=None, on_update=follower.update
+            iris,
+            record.data["job"],
+            interval=POLL_SECONDS,
+            deadline_seconds=_deadline(record),
+            on_update=follower.update,
         )
     record.update(ended=records.now(), phases=follower.phases, began=follower.began, iris=_described(status))
     try:
@@ -272,6 +281,12 @@ def inspect(record: Record, credential: Credential) -> dict[str, object]:
         "total": pushed.total,
         "labels": pushed.labels,
     }
+
+
+def _deadline(record: Record) -> float:
+    """Seconds after which nobody need wait: twice what Iris gives the job's attempts, for the queue."""
+    resources = record.data["resources"]
+    return 2.0 * float(resources["timeout_seconds"]) * (1 + int(resources["max_retries"]))
 
 
 def _described(status: JobStatus) -> dict[str, object]:

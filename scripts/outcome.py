@@ -14,6 +14,7 @@ from scripts.errors import IrisImagesError, JobFailed
 from scripts.iris.cli import JobState, JobStatus
 
 RESULT = re.compile(r"iris-images: result=(\S+) code=(\d+): (.*)")
+PHASE = re.compile(r"iris-images: phase=(\S+) time=(\S+)$")
 RELEVANT_LINES = 15
 
 CAUSES: dict[int, tuple[type[IrisImagesError], str]] = {
@@ -50,8 +51,9 @@ def explain(status: JobStatus, lines: Sequence[str], log: Path) -> IrisImagesErr
     if status.state is JobState.SUCCEEDED:
         return None
     detail = "\n".join(f"  {line}" for line in relevant(lines))
-    kind, next_step = CAUSES.get(status.exit_code or 0, (JobFailed, f"read {log}."))
-    return kind(_sentence(status, lines), next_step, detail)
+    said = _own_words(status, lines)
+    kind, next_step = CAUSES.get((said and status.exit_code) or 0, (JobFailed, f"read {log}."))
+    return kind(said or _sentence(status), next_step, detail)
 
 
 def relevant(lines: Sequence[str]) -> list[str]:
@@ -60,12 +62,21 @@ def relevant(lines: Sequence[str]) -> list[str]:
     return plain[-RELEVANT_LINES:]
 
 
-def _sentence(status: JobStatus, lines: Sequence[str]) -> str:
+def _own_words(status: JobStatus, lines: Sequence[str]) -> str:
+    """The build script's sentence for the exit code that Iris reports; empty when it said none."""
+    phase = ""
+    for line in lines:
+        if found := PHASE.search(line):
+            phase = f" in the phase {found[1]}"
+        found = RESULT.search(line)
+        if found and status.exit_code == int(found[2]):
+            return f"{found[1]}{phase}: {found[3]}."
+    return ""
+
+
+def _sentence(status: JobStatus) -> str:
     if status.state is JobState.KILLED:
         return "The job was cancelled."
-    for line in reversed(lines):
-        if status.exit_code and (found := RESULT.search(line)) and int(found[2]) == status.exit_code:
-            return f"{found[1]}: {found[3]}."
     if status.exit_code in (137, -9):
         return "The task was killed from outside: out of memory while a layer was packed is the usual cause."
     return f"The job ended {status.state} ({status.error or 'Iris gives no reason'})."

@@ -71,5 +71,5 @@ def load(folder: Path, image: str = "*", build: str = "") -> Record:
     if not found:
         what = f"build {build or 'at all'}" + ("" if image == "*" else f" of {image}")
         raise InputError(f"No {what} is on record in {folder}.", "inv build.* makes one.")
-    path = max(found, key=lambda path: path.stat().st_mtime_ns)
-    return Record(path, json.loads(path.read_text()))
+    records = (Record(path, json.loads(path.read_text())) for path in found)
+    return max(records, key=lambda record: (record.data["created"], record.path.stat().st_ctime_ns))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from scripts import build, catalogue, command, records, sites, view
 from scripts.build import Plan, Request, Site
@@ -16,6 +17,7 @@ from scripts.records import Record
 from scripts.settings import LOCAL, Settings
 
 INTERRUPTED = 130
+ALL_LINES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,7 @@ def build_image(request: Request, settings: Settings, options: Options) -> None:
         if not options.json:
             _show(plan, dry_run=False, as_json=False)
         with _printed(record, options):
-            build.submit(plan, record)
-            say(f"submitted {record.data['job']}")
+            _submit(settings, plan, record)
             if options.wait:
                 _follow(settings, site, record)
             else:
@@ -59,32 +60,49 @@ def build_image(request: Request, settings: Settings, options: Options) -> None:
 
 
 def watch_job(settings: Settings, name: str) -> None:
-    """Follow the job of a record to its end and its report."""
-    record = _find(settings, name)
-    with _site_of(settings, record) as site:
-        if site.iris.state(record.data["job"]) is JobState.ABSENT:
-            raise IrisError(f"The controller does not know {record.data['job']}.", "build again.")
-        _follow(settings, site, record)
+    """Follow the job of a record to its end and its report; of one that ended, show how.
+
+    Raises:
+        IrisImagesError: how it ended, or that Iris knows no job of it.
+    """
+    record = records.load(settings.records, build=name)
+    if record.data["state"] not in ("pushed", "failed") or "ended" not in record.data:
+        with _job_of(settings, record) as site:
+            if site.iris.state(record.data["job"]) is JobState.ABSENT:
+                raise IrisError(f"The controller does not know {record.data['job']}.", "build again.")
+            _follow(settings, replace(site, credential=sites.credential(settings, record)), record)
+    elif record.data["state"] == "failed":
+        raise Recorded(record.data)
+    else:
+        view.report(record.data, _next(record))
     print(record.data["result"]["reference"])
 
 
 def print_log(settings: Settings, name: str) -> None:
     """Print a job's log: the kept one of a build that ended, else what Iris has."""
-    record = _find(settings, name)
+    record = records.load(settings.records, build=name)
     kept = record.path.with_suffix(".log")
     if record.data.get("ended") and kept.exists():
         print(kept.read_text(), end="")
         return
-    with _site_of(settings, record) as site:
-        print("\n".join(line.text for line in site.iris.logs(record.data["job"])))
+    with _job_of(settings, record) as site:
+        print("\n".join(line.text for line in site.iris.logs(record.data["job"], max_lines=ALL_LINES)))
 
 
 def cancel_job(settings: Settings, name: str) -> None:
     """Cancel the job of a record and say what state it is in then."""
-    record = _find(settings, name)
-    with _site_of(settings, record) as site:
+    record = records.load(settings.records, build=name)
+    with _job_of(settings, record) as site:
         state = site.iris.cancel(record.data["job"])
     say(f"{record.data['job']}: {state}")
+
+
+class Recorded(IrisImagesError):
+    """A failure that a record holds, told again."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(data["error"])
+        self.exit_code = data["exit_code"]
 
 
 def _where(settings: Settings) -> str:
@@ -123,6 +141,16 @@ def _printed(record: Record, options: Options) -> Iterator[None]:
             print(json.dumps(record.data, indent=2))
 
 
+def _submit(settings: Settings, plan: Plan, record: Record) -> None:
+    try:
+        build.submit(plan, record)
+    except KeyboardInterrupt:
+        say("Interrupted while the job was submitted: Iris may have it.")
+        _detach(settings, record)
+        raise SystemExit(INTERRUPTED) from None
+    say(f"submitted {record.data['job']}")
+
+
 def _follow(settings: Settings, site: Site, record: Record) -> None:
     try:
         build.follow(site.iris, record, site.credential)
@@ -142,21 +170,15 @@ def _next(record: Record) -> str:
     return f"inv record.{record.data['image'].replace('-', '')} --build={record.id}"
 
 
-def _find(settings: Settings, name: str) -> Record:
-    """The record of that name, or the newest of all images.
+@contextmanager
+def _job_of(settings: Settings, record: Record) -> Iterator[Site]:
+    """The site that a record's job runs at; the record knows the job's id then.
+
+    A submission that was interrupted, or answered too late, may have been heard: Iris is asked.
 
     Raises:
-        InputError: there is none, or no job was submitted for it.
+        InputError: it runs elsewhere, or Iris knows no job of it.
     """
-    found = records.load(settings.records, build=name)
-    if "job" not in found.data:
-        raise InputError(f"{found.id} was never submitted.", "build again.")
-    return found
-
-
-@contextmanager
-def _site_of(settings: Settings, record: Record) -> Iterator[Site]:
-    """The site that a record's job runs at."""
     if record.data["cluster"] != settings.cluster:
         raise InputError(
             f"{record.id} runs at {record.data['cluster']}, not at {settings.cluster}.",
@@ -164,4 +186,9 @@ def _site_of(settings: Settings, record: Record) -> Iterator[Site]:
         )
     image = catalogue.load(build.SCRIPTS.parent)[record.data["image"]]
     with sites.attached(settings, image) as site:
+        job = record.data.get("job") or site.iris.find(record.id)
+        if not job:
+            raise InputError(f"Iris knows no job of {record.id}.", "build again.")
+        if "job" not in record.data:
+            record.update(state="submitted", job=job)
         yield site

@@ -14,6 +14,7 @@ from scripts.errors import ToolMissing
 from scripts.iris.cli import Iris
 from scripts.local import machine, toolchain
 from scripts.pins import executors
+from scripts.records import Record
 from scripts.registry import crane, reference
 from scripts.settings import LOCAL, Settings
 
@@ -35,7 +36,8 @@ def opened(settings: Settings, image: Image, architecture: str = "") -> Iterator
             yield _pinned(site)
     else:
         site = _cluster(settings, image, architecture)
-        yield _pinned(replace(site, credential=_credential(settings, site)))
+        host = reference.parse(f"{site.repository}:tag").host
+        yield _pinned(replace(site, credential=credentials.find(host, settings.registry_user)))
 
 
 def outline(settings: Settings, image: Image, architecture: str = "") -> Site:
@@ -50,13 +52,23 @@ def outline(settings: Settings, image: Image, architecture: str = "") -> Site:
 
 @contextmanager
 def attached(settings: Settings, image: Image) -> Iterator[Site]:
-    """The site of a job that was submitted before: nothing is made for it."""
+    """The site of a job that was submitted before: nothing is made for it, and no credential looked for."""
     if settings.cluster == LOCAL:
         with machine.attached(settings, image) as site:
             yield site
     else:
-        site = _cluster(settings, image, "")
-        yield replace(site, credential=_credential(settings, site))
+        yield _cluster(settings, image, "")
+
+
+def credential(settings: Settings, record: Record) -> credentials.Credential:
+    """Who may read back what a record's job pushed.
+
+    Raises:
+        CredentialError: there is none for that registry.
+    """
+    if settings.cluster == LOCAL:
+        return machine.credential()
+    return credentials.find(reference.parse(record.data["destination"]).host, settings.registry_user)
 
 
 def leave_running(settings: Settings) -> None:
@@ -85,10 +97,6 @@ def _cluster(settings: Settings, image: Image, architecture: str) -> Site:
         wheelhouse=settings.wheels.get(image.name, ""),
         architecture=architecture,
     )
-
-
-def _credential(settings: Settings, site: Site) -> credentials.Credential:
-    return credentials.find(reference.parse(f"{site.repository}:tag").host, settings.registry_user)
 
 
 def _pinned(site: Site) -> Site:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ def archive(source: Checkout, folder: Path) -> Archive:
     The same content gives the same bytes. Ignored files stay out.
 
     Raises:
-        SourceError: it is over Iris' limit; names the ten largest files.
+        SourceError: it is over Iris' limit (names the ten largest files), or git would leave something out.
     """
     target = folder / ARCHIVE
     with tempfile.TemporaryDirectory() as scratch:
@@ -110,7 +111,8 @@ def archive(source: Checkout, folder: Path) -> Archive:
 def _git(where: Path, *words: str, env: dict[str, str] | None = None) -> str:
     # A GIT_DIR or GIT_INDEX_FILE of the caller (a hook) must not lead to another checkout.
     unset: dict[str, str | None] = {name: None for name in os.environ if name.startswith("GIT_")}
-    return command.output(["git", "-C", str(where), *words], timeout=300, env={**unset, **(env or {})})
+    words = ("--no-optional-locks", "-C", str(where), *words)
+    return command.output(["git", *words], timeout=300, env={**unset, **(env or {})})
 
 
 def _scratch_objects(root: Path, scratch: Path) -> dict[str, str]:
@@ -137,6 +139,18 @@ def _commit_work_tree(source: Checkout, extra: dict[str, str]) -> str:
     return _git(
         source.root, "commit-tree", tree, "-p", "HEAD", "-m", "work tree", env={**extra, **dates, **names}
     )
+
+
+def _refuse_gaps(source: Checkout, tar: Path, listing: str) -> None:
+    """git leaves submodules and files with the attribute export-ignore out of an archive, without a word."""
+    with tarfile.open(tar) as opened:
+        held = {member.name for member in opened if not member.isdir()}
+    missing = [name for name in listing.split("\0") if name and name not in held]
+    if missing:
+        raise SourceError(
+            f"git leaves {len(missing)} entries of {source.root} out of the archive, first {missing[0]}.",
+            "an image is built from files of the commit: no submodules, no export-ignore.",
+        )
 
 
 def _too_large(size: int, listing: str) -> SourceError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from datetime import datetime
@@ -15,10 +14,10 @@ from rich.text import Text
 
 from scripts.iris.cli import JobState
 from scripts.iris.watch_job_state import Update
+from scripts.outcome import PHASE
 from scripts.progress import console, say
 from scripts.records import Record
 
-PHASE = re.compile(r"iris-images: phase=(\S+) time=(\S+)$")
 KEPT_LINES = 400
 SHOWN_LINES = 8
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from scripts import command
+from scripts import command, credentials
 from scripts.errors import (
     CommandTimeout,
     ConfigurationError,
@@ -36,7 +36,7 @@ SUBMIT_SECONDS = 120
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 # What iris sends along unasked, as job environment or as secret files. Certificates stay.
-FORWARDED = ("HF_TOKEN", "WANDB_API_KEY", "CW_KEY_ID", "CW_KEY_SECRET")
+FORWARDED = ("HF_TOKEN", "WANDB_API_KEY", "CW_KEY_ID", "CW_KEY_SECRET", *credentials.VARIABLES)
 CERTIFICATES = ("AWS_CA_BUNDLE",)
 
 # Taken over as it is where it is set; otherwise iris writes its whole argv into the job's environment.
@@ -170,7 +170,6 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_retries: int = 0
-    priority: str | None = None
     gpu: str | None = None
 
 
@@ -245,7 +244,6 @@ class Iris:
             *((("--no-sync",),) if "--no-sync" in known else ()),
             *((("--secret-behavior", "isolate"),) if "--secret-behavior" in known else ()),
             *((("--task-image", job.task_image),) if job.task_image else ()),
-            *((("--priority", job.priority),) if job.priority else ()),
             *((("--gpu", job.gpu),) if job.gpu else ()),
             *(("--secret", name, f"env:{_private(name)}") for name in job.secrets),
             *(("-e", name, value) for name, value in job.env.items()),
@@ -270,6 +268,15 @@ class Iris:
                 f"iris took the job {job.name} but named no id for it.", "look for it with `iris job list`."
             )
         return ids[0]
+
+    def find(self, name: str) -> str:
+        """The id of the newest job of that name; empty when the controller knows none.
+
+        Raises:
+            IrisError: as `state`.
+        """
+        ids = [str(job["job_id"]) for job in self._rpc("list-jobs", "--json", "{}").get("jobs", [])]
+        return next((job_id for job_id in ids if job_id.rpartition("/")[2] == name), "")
 
     def state(self, job_id: str) -> JobState:
         """Where the job is; ABSENT when the controller does not know it.

@@ -63,11 +63,11 @@ def _filled(settings: Settings, image: Image, made: Made) -> Site:
     origin = sources.make(settings.cache, sources.up(settings.cache, settings.services).port)
     crane, host, scratch = toolchain.crane(), f"127.0.0.1:{port}", settings.state / "roots"
     archive = tool_images.crane_archive(crane, host)
-    base = roots.image(made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV, labels={})
+    base = roots.image(made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV)
     return replace(
         outline(settings, image),
         repository=settings.repository or _repository(port, image),
-        credential=_credential(),
+        credential=credential(),
         executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
         crane_url=archive.url,
         crane_sha256=archive.sha256,
@@ -109,7 +109,7 @@ def attached(settings: Settings, image: Image) -> Iterator[Site]:
         raise IrisError("The local Iris does not run, so none of its jobs does.", "build again.")
     with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
         iris = _iris(local_cluster.environment(settings.cache), running)
-        yield replace(outline(settings, image), iris=iris, credential=_credential())
+        yield replace(outline(settings, image), iris=iris)
 
 
 def up(settings: Settings) -> None:
@@ -179,8 +179,8 @@ def _repository(port: int, image: Image) -> str:
     return f"127.0.0.1:{port}/iris-images/{image.name}"
 
 
-def _credential() -> Credential:
-    """The user's own for a registry that asks for one; else one that is made up."""
+def credential() -> Credential:
+    """Who pushes here: the user's own for a registry that asks for one; else one that is made up."""
     user, token = os.environ.get("REGISTRY_USER"), os.environ.get("REGISTRY_TOKEN")
     return Credential(user, token) if user and token else credentials.made_up()
 

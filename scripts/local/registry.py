@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts.cache import locked
-from scripts.errors import ToolMissing
 from scripts.local import services, toolchain
 
 FIRST_PORT = 5005
@@ -40,11 +39,6 @@ def up(
     state.mkdir(parents=True, exist_ok=True)
     with locked(state / f"{name}.up.lock"):
         port = port or int(_kept(state / f"{name}.port", _free_port))
-        if not services.find(state, name) and services.listening(port):
-            raise ToolMissing(
-                f"Port {port} of the local registry {name} is taken by another program.",
-                f"stop that program, or remove {state / f'{name}.port'} to let the registry move.",
-            )
         settings = state / f"{name}.yml"
         settings.write_text(_settings(state / f"{name}-data", port, htpasswd))
         # The secret signs uploads in progress: kept, so that one that a restart interrupted can go on.

@@ -14,7 +14,6 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scripts import cache, command
@@ -68,16 +67,7 @@ def base_root(folder: Path) -> Path:
     return _root(folder, "base-root", BASE_PACKAGES)
 
 
-def both(folder: Path) -> tuple[Path, Path]:
-    """The task root and the base root, made side by side: each waits for its mirror half of the time."""
-    with ThreadPoolExecutor() as pool:
-        task, base = pool.submit(task_root, folder), pool.submit(base_root, folder)
-        return task.result(), base.result()
-
-
-def image(
-    root: Path, reference: Reference, *, env: Mapping[str, str], labels: Mapping[str, str]
-) -> Reference:
+def image(root: Path, reference: Reference, *, env: Mapping[str, str]) -> Reference:
     """Put a root into a registry as an image of one layer, unless it is there; its reference by digest.
 
     Args:
@@ -88,14 +78,14 @@ def image(
     Raises:
         RegistryError: the registry cannot be asked, or does not take it.
     """
-    made_of = cache.key(root.parent.name, json.dumps([dict(env), dict(labels)], sort_keys=True))
+    made_of = cache.key(root.parent.name, json.dumps(dict(env), sort_keys=True))
     if _label(reference) != made_of:
-        _push(root, reference, env=env, labels={**labels, LABEL: made_of})
+        _push(root, reference, env=env, made_of=made_of)
     return reference.at(crane.digest(reference))
 
 
-def system_program(name: str, package: str) -> None:
-    """Make sure that a program of the system is there: installs its package where that is allowed.
+def system_program(name: str, *packages: str) -> None:
+    """Make sure that a program of the system is there: installs its packages where that is allowed.
 
     Raises:
         ToolMissing: says the one line that installs it.
@@ -103,10 +93,10 @@ def system_program(name: str, package: str) -> None:
     """
     if shutil.which(name):
         return
-    line = f"apt-get install --yes --no-install-recommends {package}"
+    line = f"apt-get install --yes --no-install-recommends {' '.join(packages)}"
     if os.geteuid() or not shutil.which("apt-get"):
         raise ToolMissing(f"{name} is not on PATH.", f"install it as root: {line}")
-    with step(f"installing {package} (apt-get)") as news:
+    with step(f"installing {name} (apt-get)") as news:
         env = {"DEBIAN_FRONTEND": "noninteractive"}
         for words in (["apt-get", "update"], line.split()):
             command.run(words, timeout=15 * MINUTES, env=env, on_line=news)
@@ -117,7 +107,8 @@ def _root(folder: Path, name: str, packages: tuple[str, ...]) -> Path:
     bundle = certificates.bundle()
 
     def make(part: Path) -> None:
-        system_program("mmdebstrap", "mmdebstrap")
+        # the keyring: elsewhere than on Debian, nothing else brings it
+        system_program("mmdebstrap", "mmdebstrap", "debian-archive-keyring")
         trust = f"--customize-hook=upload {bundle} {CERTIFICATES}"
         rehash = '--customize-hook=chroot "$1" update-ca-certificates'
         with step(f"{name} (mmdebstrap)") as news:
@@ -151,11 +142,11 @@ def _label(reference: Reference) -> str:
     return str(found.get(LABEL, ""))
 
 
-def _push(root: Path, reference: Reference, *, env: Mapping[str, str], labels: Mapping[str, str]) -> None:
+def _push(root: Path, reference: Reference, *, env: Mapping[str, str], made_of: str) -> None:
     """One layer on nothing, then its configuration: crane does these in two steps, the label comes last."""
     system = f"linux/{ARCHITECTURES[platform.machine()]}"
     words = [f"--env={name}={value}" for name, value in {"PATH": PATH, **env}.items()]
-    words += [f"--label={name}={value}" for name, value in labels.items()]
+    words.append(f"--label={LABEL}={made_of}")
     with step(f"{reference} (crane)"), tempfile.TemporaryDirectory(dir=root.parent.parent) as folder:
         # Fast rather than small: it never leaves this machine.
         layer = Path(folder, "layer.tar.gz")

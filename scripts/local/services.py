@@ -66,8 +66,6 @@ def up(
     port: int,
     env: Mapping[str, str | None] | None = None,
     inherit_env: bool = True,
-    cwd: Path | None = None,
-    ready: Callable[[], bool] | None = None,
     timeout: float = 60,
     on_demand: bool = True,
 ) -> Running:
@@ -76,7 +74,6 @@ def up(
     Args:
         folder: where its state, its lock and its log lie.
         port: where it listens on 127.0.0.1.
-        ready: tells whether it answers; by default: it accepts connections.
         timeout: seconds until it must answer.
         on_demand: the last build that used it stops it.
 
@@ -88,6 +85,11 @@ def up(
     with locked(folder / f"{name}.lock"):
         if known := find(folder, name):
             return known
+        if listening(port):
+            raise ToolMissing(
+                f"Port {port} of 127.0.0.1, which {name} had the last time, is taken by another program.",
+                f"stop that program, or remove {folder / f'{name}.port'} to let {name} move.",
+            )
         log = folder / f"{name}.log"
         with (folder / f"{name}.alive").open("a") as alive, log.open("wb") as out:
             fcntl.flock(alive, fcntl.LOCK_EX)
@@ -95,7 +97,6 @@ def up(
                 argv,
                 env=env,
                 inherit_env=inherit_env,
-                cwd=cwd,
                 stdout=out,
                 stderr=out,
                 pass_fds=[alive.fileno()],
@@ -103,7 +104,7 @@ def up(
         running = Running(name, process.pid, port, str(log), on_demand)
         _write(folder, running)
         deadline = time.monotonic() + timeout
-        while not (ready() if ready else listening(port)):
+        while not listening(port):
             if process.poll() is not None:
                 raise ToolMissing(
                     f"{name} ended at once (exit code {process.returncode}).", detail=_tail(log)

@@ -10,7 +10,8 @@ ARG = re.compile(r"^ARG ([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 INSTRUCTION = re.compile(r"^\s*([A-Za-z]+)\s+(.*)$", re.DOTALL)
 HEREDOC = re.compile(r"<<-?[\"']?[A-Za-z_]")
 NUMBERED_STAGE = re.compile(r"--from=[0-9]+\b")
-MOUNT = re.compile(r"--mount=(?:[^\s]*,)?type=([a-z]+)")
+MOUNT = re.compile(r"""--mount=["']?(\S+)""")
+MOUNT_TYPE = re.compile(r"(?:^|,)type=([a-z]+)")
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def instructions(text: str) -> Iterator[tuple[int, str, str]]:
     """Line (from 1), upper-case word and rest of each instruction; continued lines joined, no comments."""
     pending, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("#") or (not pending and not line.strip()):
-            continue
+        if line.lstrip().startswith("#") or not line.strip():
+            continue  # between the lines of one instruction, too
         first = first if pending else number
         pending += line.rstrip()
         if pending.endswith("\\"):
@@ -58,11 +59,15 @@ def instructions(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _features(word: str, rest: str) -> Iterator[str]:
+    if word == "ONBUILD":
+        yield from (name for _, inner, more in instructions(rest) for name in _features(inner, more))
     if word in ("RUN", "COPY", "ADD") and HEREDOC.search(rest):
         yield "heredoc"
     if word == "RUN":
-        yield from (f"mount-{kind}" for kind in MOUNT.findall(rest))
+        for options in MOUNT.findall(rest):
+            kind = MOUNT_TYPE.search(options)
+            yield f"mount-{kind[1] if kind else 'bind'}"
     if word == "COPY" and NUMBERED_STAGE.search(rest):
         yield "numbered-stage"
-    if word in ("COPY", "ADD") and rest.split()[-1].startswith("/kaniko"):
+    if word in ("COPY", "ADD") and rest.split()[-1].strip("[]\"'").startswith("/kaniko"):
         yield "writes-kaniko"

@@ -15,11 +15,9 @@ from scripts.pins.dockerfile import features
 from scripts.registry import reference
 
 MAINTAINED = "ghcr.io/osscontainertools/kaniko:v1.28.3"
-ARCHIVED = (
-    "gcr.io/kaniko-project/executor",
-    "docker.io/kaniko-project/executor",
-    "ghcr.io/googlecontainertools/kaniko",
-)
+ARCHIVED = ("kaniko-project/", "googlecontainertools/kaniko")
+"""How the paths of the archived upstream's images begin, in whichever registry."""
+FLOATING = ("", "latest", "debug", "slim", "warmer")
 EVERY = frozenset({"mount-secret", "mount-ssh", "numbered-stage", "writes-kaniko"})
 
 
@@ -49,9 +47,9 @@ def check_reference(image: str) -> None:
         InputError: names the image and what to use instead.
     """
     parsed = reference.parse(image)
-    if parsed.repository in ARCHIVED:
+    if parsed.path.startswith(ARCHIVED):
         raise InputError(f"{image} is archived since June 2025 and gets no fixes.", f"use {MAINTAINED}.")
-    if not parsed.digest and parsed.tag in ("", "latest"):
+    if not parsed.digest and parsed.tag in FLOATING:
         raise InputError(
             f"{image} floats: two builds may get two executors.", "give a version tag or a digest."
         )

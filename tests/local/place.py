@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,17 @@ class Place:
         return (self.state / "records" / record["image"] / f"{record['id']}.log").read_text()
 
 
-def context(folder: Path, steps: str, ceiling: int = 4_000_000_000) -> Path:
-    """A git checkout whose Dockerfile.tpu has those steps on the local base image."""
+def context(
+    folder: Path, steps: str, files: Mapping[str, str] | None = None, *, ceiling: int = 4_000_000_000
+) -> Path:
+    """A git checkout whose Dockerfile.tpu has those steps on the local base image, and these files."""
     docker = folder / "docker"
     docker.mkdir(parents=True)
     (docker / "Dockerfile.tpu").write_text(PROBE + steps + LABEL)
     table = (ROOT / "docker/images.toml").read_text().replace("4_000_000_000", str(ceiling))
     (docker / "images.toml").write_text(table)
+    for name, text in (files or {}).items():
+        (folder / name).write_text(text)
     git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "context")

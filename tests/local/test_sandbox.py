@@ -338,11 +338,11 @@ def test_a_root_is_put_into_a_registry_once_and_runs_from_it(
     port = registry.up(cache, state).port
     try:
         reference = parse(f"127.0.0.1:{port}/test/root:1")
-        pushed = roots.image(small, reference, env={"ONE": "1"}, labels={})
+        pushed = roots.image(small, reference, env={"ONE": "1"})
         log = (state / "registry.log").read_text().count("PUT")
-        assert roots.image(small, reference, env={"ONE": "1"}, labels={}) == pushed
+        assert roots.image(small, reference, env={"ONE": "1"}) == pushed
         assert (state / "registry.log").read_text().count("PUT") == log
-        assert roots.image(small, reference, env={"ONE": "2"}, labels={}) != pushed
+        assert roots.image(small, reference, env={"ONE": "2"}) != pushed
         script = ["sh", "-c", "echo $$ $ONE $PATH; pwd; ls /var"]
         result = sandbox.run_image(pushed, place.scratch, script, size=MEMORY, timeout=SECONDS)
         assert result.stdout == f"1 1 {DEFAULT_PATH}\n/\n"

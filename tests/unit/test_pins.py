@@ -24,6 +24,11 @@ def test_pins_are_the_first_default_at_the_start_of_a_line() -> None:
         ("FROM x\nRUN --mount=target=/c,type=cache true\n", "mount-cache", 2),
         ("FROM x\nCOPY --from=0 /a /a\n", "numbered-stage", 2),
         ("FROM x\nCOPY a /kaniko/b\n", "writes-kaniko", 2),
+        ('FROM x\nCOPY ["a", "/kaniko/b"]\n', "writes-kaniko", 2),
+        ("FROM x\nRUN --mount=target=/c true\n", "mount-bind", 2),
+        ("FROM x\nRUN --mount='type=cache,target=/c' true\n", "mount-cache", 2),
+        ("FROM x\nONBUILD RUN <<EOF\ntrue\nEOF\n", "heredoc", 2),
+        ("FROM x\nRUN true \\\n\n  && cat <<EOF\nEOF\n", "heredoc", 2),
     ],
 )
 def test_what_the_local_executor_would_build_wrong_is_refused(text: str, feature: str, line: int) -> None:
@@ -47,6 +52,9 @@ def test_the_maintained_fork_knows_heredocs_but_gets_no_secrets() -> None:
     "image",
     [
         "gcr.io/kaniko-project/executor:v1.24.0",
+        "gcr.io/kaniko-project/debug:v1.24.0",
+        "mirror.example:5000/kaniko-project/executor:v1.24.0",
+        "ghcr.io/osscontainertools/kaniko:debug",
         "ghcr.io/osscontainertools/kaniko:latest",
         "ghcr.io/osscontainertools/kaniko",
     ],
