@@ -95,6 +95,7 @@ def archive(source: Checkout, folder: Path) -> Archive:
         _git(
             source.root, "-c", "tar.umask=0022", "archive", "--format=tar", f"--output={tar}", tree, env=extra
         )
+        _refuse_gaps(source, tar, _git(source.root, "ls-tree", "-r", "-z", "--name-only", tree, env=extra))
         with (
             tar.open("rb") as plain,
             target.open("wb") as raw,

@@ -33,7 +33,6 @@ RUN find / -xdev -type f -size -200k ! -path '/seen/*' ! -path '/usr/*' ! -path 
       -exec cat {} + > /seen/files 2>/dev/null || true
 RUN cat /run/rigging/secrets/* > /seen/secrets 2>/dev/null || true
 RUN env > /seen/env; ls -la / /kaniko /root > /seen/ls
-RUN for id in $(ls /proc | grep '^[0-9]*$'); do grep -c . /proc/$id/environ; done > /seen/readable 2>&1 || true
 COPY memory.py /memory.py
 RUN python3 /memory.py > /seen/memory
 RUN setsid sleep 7654 > /dev/null 2>&1 < /dev/null &
