@@ -31,6 +31,7 @@ on_error() { # a subshell that finished has said why already
 }
 
 usage() {
+  # shellcheck disable=SC2153 # IMAGE is set by the build script
   cat <<TEXT
 Builds the image "$IMAGE" with kaniko inside an Iris task and pushes it. Submitted by 'inv build.*'.
 
@@ -229,10 +230,38 @@ collect_build_arguments() {
 
 log_in() {
   local host=${IMAGE_REPOSITORY%%/*}
-  printf %s "$TOKEN" | crane auth login "$host" --username "$REGISTRY_USER" --password-stdin ||
+  printf %s "$TOKEN" | crane auth login "$host" --username "$REGISTRY_USER" --password-stdin 2>/dev/null ||
     finish $TOOLS_FAILED tools-failed "crane could not keep a login for $host"
 }
 forget_credentials() { [[ ! -e $KANIKO/.docker/config.json ]] || printf '{}' >$KANIKO/.docker/config.json; }
+
+# A base image that only this login may read is copied, while the login is here, to a registry of this task,
+# where the executor finds it under its own name.
+offer_private_bases() {
+  local word image host=${IMAGE_REPOSITORY%%/*}
+  while read -r word image _; do
+    [[ $word == FROM ]] || continue
+    if [[ $image =~ ^\$\{?([A-Za-z0-9_]+)\}?$ ]] && declared "${BASH_REMATCH[1]}"; then
+      pin "${BASH_REMATCH[1]}" && image=$VALUE
+    fi
+    [[ $image == "$host"/* ]] || continue
+    ! DOCKER_CONFIG=$KANIKO/home $KANIKO/crane digest "$image" >/dev/null 2>&1 || continue
+    say "the base image $image is not public: it is copied before the build"
+    [[ -n $BASES ]] || start_base_registry
+    crane copy "$image" "$BASES/${image#*/}" ||
+      finish $BUILD_FAILED build-failed "the base image $image could not be read; nothing was pushed"
+  done <"$CONTEXT/$DOCKERFILE"
+  [[ -z $BASES ]] || EXECUTOR_OPTIONS=("--registry-map=$host=$BASES")
+}
+
+start_base_registry() { # sets BASES to its address
+  local line
+  mkdir -p $KANIKO/bases
+  exec 7< <($KANIKO/crane registry serve --address=127.0.0.1:0 --disk=$KANIKO/bases 2>&1)
+  while [[ -z $BASES ]] && IFS= read -rt 30 -u 7 line; do
+    [[ $line =~ 'serving on port '([0-9]+) ]] && BASES=127.0.0.1:${BASH_REMATCH[1]}
+  done
+}
 
 # --- build, look, push --------------------------------------------------------------------------------
 
@@ -279,7 +308,8 @@ build() {
       $KANIKO/executor --force --context="dir://$CONTEXT" --dockerfile="$CONTEXT/$DOCKERFILE" \
       --destination="$DESTINATION" --label="org.opencontainers.image.revision=$GITSHA" \
       --no-push --oci-layout-path=$LAYOUT --skip-unused-stages --compressed-caching=false --snapshot-mode=full \
-      --image-fs-extract-retry=3 --image-download-retry=3 --log-format=text --verbosity=info "${arguments[@]}"
+      --image-fs-extract-retry=3 --image-download-retry=3 --log-format=text --verbosity=info \
+      "${EXECUTOR_OPTIONS[@]}" "${arguments[@]}"
   ) >&4 2>&4 4>&- </dev/null &
   read -rt 60 _ <&6 || true # it is loaded, and needs nothing of this root any more
   empty_root
@@ -356,6 +386,8 @@ on_signal() { # this is the first process of its own process namespace: -1 is ev
   finish $((128 + $1)) ended-by-signal "signal $1; nothing was pushed unless a push line stands above"
 }
 
+BASES=''
+EXECUTOR_OPTIONS=()
 CONTRACT=(GITSHA IMAGE_REPOSITORY REGISTRY_USER EXECUTOR_IMAGE CRANE_URL CRANE_SHA256 CONTEXT_SHA256 DOCKERFILE
   TAG_PREFIX BUILD_ARGS LAYER_CEILING PUSH_ATTEMPTS IRIS_TASK_ID IRIS_WORKDIR "${CONTRACT[@]}")
 
@@ -391,6 +423,7 @@ main() {
   fetch_executor
   phase inputs
   collect_build_arguments
+  offer_private_bases
   fetch_inputs
   forget_credentials
   phase build

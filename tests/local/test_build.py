@@ -249,6 +249,24 @@ def test_a_registry_that_asks_for_a_login_gets_the_token_of_the_user(place: Plac
     assert "the registry did not take" in said
 
 
+def test_a_private_base_is_read_with_the_login_that_no_run_sees(
+    place: Place, tpu: dict[str, Any], tmp_path: Path
+) -> None:
+    port = registry_port(place)
+    base = tpu["pins"]["BASE_IMAGE"].partition("@")[2]
+    with faulty(port, lambda _, __, login: 0 if login == f"Basic {LOGIN}" else 401) as proxy:
+        host = f"127.0.0.1:{proxy.port}"
+        steps = f"FROM {host}/iris-images/base@{base}\nRUN cat /kaniko/.docker/* > /seen; true\n"
+        folder = context(tmp_path / "context", steps)
+        env = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": TOKEN}
+        env["INVOKE_REGISTRY_REPOSITORY"] = f"{host}/iris-images/private"
+        record, _ = place.build("tpu", f"--context={folder}", **env)
+    assert "is not public" in place.log(record)
+    public = record["result"]["reference"].replace(host, f"127.0.0.1:{port}")
+    seen = {name.partition(":")[2]: content for name, content in files(public, tmp_path / "layers")}
+    assert seen["seen"] == b"{}"
+
+
 def test_two_builds_of_one_commit_at_once(place: Place, tmp_path: Path) -> None:
     folder = context(tmp_path / "context", "RUN date +%N > /time\n")
     with ThreadPoolExecutor() as pool:
