@@ -112,6 +112,7 @@ class Plan:
     def facts(self) -> dict[str, object]:
         """What the record of the build says of the plan."""
         return {
+            "task": self.request.image.task,
             "variant": self.request.variant,
             "architecture": self.request.architecture or self.site.architecture,
             "cluster": self.site.name,

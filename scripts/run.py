@@ -167,7 +167,7 @@ def _detach(settings: Settings, record: Record) -> None:
 
 
 def _next(record: Record) -> str:
-    return f"inv record.{record.data['image'].replace('-', '')} --build={record.id}"
+    return f"inv record.{record.data['task']} --build={record.id}"
 
 
 @contextmanager

@@ -84,7 +84,7 @@ class Sources:
 
     def build_args(self, image: str) -> dict[str, str]:
         """The values of the source ARGs of an image's Dockerfile (gpu-rl, tpu)."""
-        pins = PINS[image].items()
+        pins = PINS.get(image, {}).items()
         return {f"{arg}_REPO": self.url(name) for arg, name in pins} | {
             f"{arg}_COMMIT": self.commits[name] for arg, name in pins
         }
