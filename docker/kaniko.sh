@@ -176,11 +176,14 @@ fetch_crane() {
   printf '%s  %s\n' "$CRANE_SHA256" $KANIKO/crane.tar.gz | sha256sum --check --quiet ||
     finish $TOOLS_FAILED tools-failed "crane from $CRANE_URL does not have the sha256 $CRANE_SHA256"
   tar -xzf $KANIKO/crane.tar.gz -C $KANIKO crane
+  # No file any more: a RUN that could put another program in its place would be given the token.
+  exec 8<$KANIKO/crane
+  rm $KANIKO/crane
 }
 
 crane() {
   local -x DOCKER_CONFIG=$KANIKO/.docker SSL_CERT_DIR=/etc/ssl/certs:$KANIKO/ssl/certs
-  interruptible $KANIKO/crane "$@"
+  interruptible /proc/self/fd/8 "$@"
 }
 
 # The tar that crane writes ends properly even when a layer fails, so its exit code is asked before
@@ -188,9 +191,9 @@ crane() {
 fetch_executor() {
   crane export --platform "linux/$ARCHITECTURE" "$EXECUTOR_IMAGE" $KANIKO/executor.tar ||
     finish $TOOLS_FAILED tools-failed "the executor $EXECUTOR_IMAGE could not be fetched"
-  tar --keep-directory-symlink --no-same-owner -xf $KANIKO/executor.tar -C / kaniko
+  tar --keep-directory-symlink --no-same-owner -xf $KANIKO/executor.tar -C / kaniko/executor kaniko/ssl ||
+    finish $TOOLS_FAILED tools-failed "$EXECUTOR_IMAGE holds no /kaniko/executor with its certificates"
   rm $KANIKO/executor.tar
-  [[ -x $KANIKO/executor ]] || finish $TOOLS_FAILED tools-failed "$EXECUTOR_IMAGE holds no /kaniko/executor"
 }
 
 unpack_context() {
@@ -230,6 +233,7 @@ collect_build_arguments() {
 
 log_in() {
   local host=${IMAGE_REPOSITORY%%/*}
+  printf '{}' >$KANIKO/.docker/config.json # a RUN may have named a credential helper of its own
   printf %s "$TOKEN" | crane auth login "$host" --username "$REGISTRY_USER" --password-stdin 2>/dev/null ||
     finish $TOOLS_FAILED tools-failed "crane could not keep a login for $host"
 }
@@ -245,7 +249,7 @@ offer_private_bases() {
       pin "${BASH_REMATCH[1]}" && image=$VALUE
     fi
     [[ $image == "$host"/* ]] || continue
-    ! DOCKER_CONFIG=$KANIKO/home $KANIKO/crane digest "$image" >/dev/null 2>&1 || continue
+    ! DOCKER_CONFIG=$KANIKO/home /proc/self/fd/8 digest "$image" >/dev/null 2>&1 || continue
     say "the base image $image is not public: it is copied before the build"
     [[ -n $BASES ]] || start_base_registry
     crane copy "$image" "$BASES/${image#*/}" ||
@@ -257,7 +261,7 @@ offer_private_bases() {
 start_base_registry() { # sets BASES to its address
   local line
   mkdir -p $KANIKO/bases
-  exec 7< <($KANIKO/crane registry serve --address=127.0.0.1:0 --disk=$KANIKO/bases 2>&1)
+  exec 7< <(/proc/self/fd/8 registry serve --address=127.0.0.1:0 --disk=$KANIKO/bases 2>&1)
   while [[ -z $BASES ]] && IFS= read -rt 30 -u 7 line; do
     [[ $line =~ 'serving on port '([0-9]+) ]] && BASES=127.0.0.1:${BASH_REMATCH[1]}
   done
@@ -310,7 +314,7 @@ build() {
       --no-push --oci-layout-path=$LAYOUT --skip-unused-stages --compressed-caching=false --snapshot-mode=full \
       --image-fs-extract-retry=3 --image-download-retry=3 --log-format=text --verbosity=info \
       "${EXECUTOR_OPTIONS[@]}" "${arguments[@]}"
-  ) >&4 2>&4 4>&- </dev/null &
+  ) >&4 2>&4 4>&- 7<&- 8<&- </dev/null &
   read -rt 60 _ <&6 || true # it is loaded, and needs nothing of this root any more
   empty_root
   echo >&5
@@ -395,8 +399,8 @@ main() {
   [[ ${1:-} != --help ]] || { usage && exit 0; }
   if [[ -z ${CLEAN:-} ]]; then
     accept_old_names
-    require_disposable_root
     require_variables
+    require_disposable_root
     require_declared_pins
     start_clean
   fi

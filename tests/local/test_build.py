@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scripts import catalogue, command
-from scripts.local import sandbox, services
+from scripts.local import sandbox, services, tool_images
 from scripts.registry import reference
 from tests.conftest import git
 from tests.local.faulty_proxy import faulty
@@ -35,6 +35,10 @@ RUN cat /run/rigging/secrets/* > /seen/secrets 2>/dev/null || true
 RUN env > /seen/env; ls -la / /kaniko /root > /seen/ls
 COPY memory.py /memory.py
 RUN python3 /memory.py > /seen/memory
+RUN printf '#!/bin/sh\nexit 1' > /usr/bin/docker-credential-evil && chmod +x /usr/bin/docker-credential-*
+RUN mkdir -p /kaniko/.docker && echo '{"credsStore": "evil"}' > /kaniko/.docker/config.json
+RUN echo '#!/bin/sh' > /kaniko/crane && chmod +x /kaniko/crane
+RUN mkdir -p /app && echo made > /app/made
 RUN setsid sleep 7654 > /dev/null 2>&1 < /dev/null &
 """
 MEMORY = """\
@@ -146,6 +150,7 @@ def test_a_run_can_read_no_token_and_leaves_no_process(place: Place, tmp_path: P
     for name, content in seen.items():
         assert not leaks(content), name
         assert b"REGISTRY_TOKEN_PAD=" not in content, name
+    assert seen["app/made"] == b"made\n", "nothing of /app is lost"
     assert not any("sleep 7654" in line for line in processes().values())
 
 
@@ -166,6 +171,44 @@ def test_wheels_can_be_compiled_in_the_build(place: Place) -> None:
     assert record["result"]["labels"]["org.iris-images.pin.wheel-source"] == "wheel-builder"
     assert "WHEELHOUSE" not in record["inputs"]
     assert "Building wheel" in place.log(record) or "Successfully built" in place.log(record)
+
+
+def test_a_variant_has_its_own_tag_and_inputs(place: Place) -> None:
+    record, _ = place.build("gpurl", "--variant=megatron")
+    assert ":gpu-rl-megatron-" in record["destination"]
+    assert record["result"]["labels"]["org.iris-images.pin.install-megatron"] == "1"
+    assert record["pins"]["INSTALL_MEGATRON"] == "1"
+
+
+def test_a_damaged_wheel_is_refused_and_never_compiled_instead(
+    place: Place, gpurl: dict[str, Any], tmp_path: Path
+) -> None:
+    house = tmp_path / "house"
+    command.run(["crane", "export", gpurl["inputs"]["WHEELHOUSE"], tmp_path / "set.tar"], timeout=60)
+    command.run(["mkdir", house], timeout=60)
+    command.run(["tar", "-xf", tmp_path / "set.tar", "-C", house, "--strip-components=1"], timeout=60)
+    wheel = next(house.glob("vllm-*.whl"))
+    content = bytearray(wheel.read_bytes())
+    content[len(content) // 2] ^= 1
+    wheel.write_bytes(content)
+    damaged = tool_images.wheel_set(Path("crane"), f"127.0.0.1:{registry_port(place)}", house)
+    _, said = place.build("gpurl", ok=(22,), INVOKE_WHEELS_GPU_RL=damaged)
+    assert "does not have the sha256" in said
+    assert "phase=build" not in said
+
+
+def test_an_executor_that_arrives_in_part_is_not_started(
+    place: Place, tpu: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = context(tmp_path / "context", "RUN true\n")
+    whole = tpu["inputs"]["EXECUTOR_IMAGE"]
+    manifest = json.loads(command.output(["crane", "manifest", whole]))
+    layer = manifest["layers"][0]["digest"]
+    with faulty(registry_port(place), lambda _, path, __: 404 if path.endswith(layer) else 0) as proxy:
+        image = whole.replace(f":{registry_port(place)}", f":{proxy.port}")
+        _, said = place.build("tpu", f"--context={folder}", ok=(25,), INVOKE_EXECUTOR_IMAGE=image)
+    assert "could not be fetched" in said
+    assert "phase=build" not in said
 
 
 def test_the_prebuilt_path_compiles_nothing(gpurl: dict[str, Any], place: Place) -> None:

@@ -74,3 +74,44 @@ def test_what_travels_is_one_script_in_one_variable(script: Path) -> None:
     assert len(packed) < 128 * 1024, "Linux takes no longer variable"
     assert "source " not in [line.split("#")[0] for line in text.splitlines() if line.startswith("source")]
     assert subprocess.run(["bash", "-n", "-c", text], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_every_missing_variable_is_named_before_anything_else(script: Path) -> None:
+    said = command.run(
+        ["bash", script], timeout=30, env={**CONTRACT, "CRANE_URL": "", "GITSHA": ""}, ok=None
+    ).stderr
+    assert "not set: GITSHA CRANE_URL;" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GITSHA", "main"),
+        ("EXECUTOR_IMAGE", "ghcr.io/x/y:latest"),
+        ("LAYER_CEILING", "4GB"),
+        ("PUSH_ATTEMPTS", "0"),
+        ("WHEEL_SOURCE", "somewhere"),
+        ("INSTALL_MEGATRON", "yes"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(name: str, value: str) -> None:
+    script = ROOT / "docker/build_gpu_rl_kaniko.sh"
+    result = command.run(["bash", script], timeout=30, env={**CONTRACT, name: value}, ok=None)
+    assert (result.code, name in result.stderr, value in result.stderr) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("DOCKER_TOKEN", "REGISTRY_TOKEN"),
+        ("GHCR_TOKEN", "REGISTRY_TOKEN"),
+        ("DOCKER_USER_ID", "REGISTRY_USER"),
+        ("GHCR_IMAGE_REPOSITORY", "IMAGE_REPOSITORY"),
+    ],
+)
+def test_an_older_name_is_accepted_and_said_to_be_old(old: str, new: str) -> None:
+    env: dict[str, str | None] = {**CONTRACT, new: None, old: CONTRACT[new]}
+    said = command.run(["bash", ROOT / "docker/build_tpu_kaniko.sh"], timeout=30, env=env, ok=None).stderr
+    assert f"{old} is an old name; use {new}" in said
+    assert "not set" not in said
