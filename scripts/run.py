@@ -10,7 +10,7 @@ from typing import Any
 
 from scripts import build, catalogue, command, records, sites, view
 from scripts.build import Plan, Request, Site
-from scripts.errors import InputError, IrisError, IrisImagesError
+from scripts.errors import InputError, IrisError, IrisImagesError, StillRunning
 from scripts.iris.cli import JobState
 from scripts.progress import say
 from scripts.records import Record
@@ -134,7 +134,9 @@ def _printed(record: Record, options: Options) -> Iterator[None]:
     try:
         yield
     except IrisImagesError as failure:
-        record.update(state="failed", error=str(failure), exit_code=failure.exit_code)
+        goes_on = "job" in record.data and isinstance(failure, StillRunning | IrisError)
+        state = "submitted" if goes_on else "failed"
+        record.update(state=state, error=str(failure), exit_code=failure.exit_code)
         raise
     finally:
         if options.json:
@@ -157,6 +159,9 @@ def _follow(settings: Settings, site: Site, record: Record) -> None:
     except KeyboardInterrupt:
         _detach(settings, record)
         raise SystemExit(INTERRUPTED) from None
+    except (StillRunning, IrisError):
+        _detach(settings, record)
+        raise
     view.report(record.data, _next(record))
 
 

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from scripts import command
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "iris-images"
+
 
 @pytest.fixture(scope="session")
 def cache() -> Path:
     """The cache in which what takes long is made once, by the tests as by the tasks."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base).absolute() / "iris-images"
+    return CACHE
 
 
 def git(folder: Path, *words: str) -> str:
     """Run git with an identity of the test's own."""
-    from scripts import command
-
     identity = {f"GIT_{role}_{key}": "test" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
     return command.output(["git", "-C", str(folder), *words], env=identity)
 

@@ -17,7 +17,7 @@ import pytest
 from scripts import catalogue, command
 from scripts.local import sandbox, services, tool_images
 from scripts.registry import reference
-from tests.conftest import git
+from tests.conftest import CACHE, git
 from tests.local.faulty_proxy import faulty
 from tests.local.place import INV, ROOT, Place, context, files, processes
 
@@ -487,7 +487,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_cluster_takes_the_same_path_with_other_values(place: Place, tmp_path: Path) -> None:
-    iris = next((Path.home() / ".cache/iris-images").glob("iris-*/bin/iris"))
+    iris = next(CACHE.glob("iris-*/bin/iris"))
     folder = context(tmp_path / "context", "RUN true\n")
     words = ("build.tpu", "--cluster=cw-us-east-02a", "--dry-run", "--json", f"--context={folder}")
     plan = json.loads(place.inv(*words, INVOKE_IRIS_PROGRAM=str(iris)).stdout)
