@@ -15,7 +15,7 @@ from scripts import command, records
 from scripts import source as checkouts
 from scripts.catalogue import Image, Resources
 from scripts.credentials import Credential, check_kind
-from scripts.errors import ConfigurationError, IrisImagesError, RegistryError, SourceError
+from scripts.errors import ConfigurationError, InputError, IrisImagesError, RegistryError, SourceError
 from scripts.iris.cli import Iris, Job, JobStatus
 from scripts.iris.watch_job_state import watch
 from scripts.outcome import explain
@@ -28,7 +28,7 @@ from scripts.view import Follower
 SCRIPTS = Path(__file__).resolve().parent.parent / "docker"
 SHARED = re.compile(r"^# shellcheck source=.*\nsource .*/kaniko\.sh\"?$", re.MULTILINE)
 DECODE = 'exec bash -c "$(printf %s "$BUILD_B64" | base64 -d)" build'
-PREBUILT = "prebuilt-wheelhouse"
+PREBUILT, COMPILED = "prebuilt-wheelhouse", "wheel-builder"
 POLL_SECONDS = 15.0
 """Between two looks at a job. A call of the iris program takes five seconds of a core."""
 
@@ -157,6 +157,11 @@ def plan(request: Request, site: Site) -> Plan:
     executors.check_dockerfile(image.dockerfile, text, site.executor)
     architecture = request.architecture or site.architecture
     variant, resources = image.variant(request.variant), image.resources_for(architecture, local=site.local)
+    if architecture != site.architecture:
+        raise InputError(
+            f"kaniko builds only for the machine that it runs on, and {site.name} is {site.architecture}.",
+            f"build {architecture} on a cluster that has such machines: --cluster=…",
+        )
     suffix = "" if architecture == "amd64" else f"-{architecture}"
     destination = reference.parse(f"{site.repository}:{variant.tag_prefix}-{checkout.revision}{suffix}")
     check_kind(destination.host, site.credential.token)
@@ -185,8 +190,10 @@ def _wheels(request: Request, site: Site, resources: Resources) -> dict[str, str
     if not request.image.wheels:
         return {}
     chosen = request.wheel_source or resources.inputs.get("WHEEL_SOURCE", PREBUILT)
+    if chosen == COMPILED:
+        return {"WHEEL_SOURCE": COMPILED}
     if chosen != PREBUILT:
-        return {"WHEEL_SOURCE": chosen}
+        raise InputError(f"No wheels come from {chosen!r}.", f"--wheel-source is {PREBUILT} or {COMPILED}.")
     if not site.wheelhouse:
         raise ConfigurationError(
             f"No prebuilt wheel set is named for {request.image.name}.",
@@ -261,7 +268,7 @@ def inspect(record: Record, credential: Credential) -> dict[str, object]:
     """What the registry shows for the tag that was built: the only word that counts.
 
     Raises:
-        Absent, RegistryError: the tag is not there, or is of another commit.
+        Absent, RegistryError: the tag is not there, or is of another commit or architecture.
     """
     destination, wanted = record.data["destination"], record.data["inputs"]["GITSHA"]
     target = reference.parse(destination)
@@ -272,6 +279,11 @@ def inspect(record: Record, credential: Credential) -> dict[str, object]:
         raise RegistryError(
             f"{destination} is of revision {revision or '(no label)'}, not {wanted}.",
             "somebody else pushed that tag, or the Dockerfile does not label GITSHA; build again.",
+        )
+    if pushed.architecture != record.data["architecture"]:
+        raise RegistryError(
+            f"{destination} is for {pushed.architecture}, not for {record.data['architecture']}.",
+            "somebody else pushed that tag, or the job ran on another kind of machine; build again.",
         )
     return {
         "reference": str(pushed.reference),

@@ -400,6 +400,28 @@ def test_an_executor_that_cannot_be_used_is_refused_before_the_job(
     assert "submitted" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "env", "code", "said"),
+    [
+        (("--architecture=arm64",), {}, 2, "kaniko builds only for the machine that it runs on"),
+        (("--variant=x",), {}, 2, "variants: megatron"),
+        (("--wheel-source=x",), {}, 2, "No wheels come from 'x'"),
+        (("--context=/nonexistent",), {}, 4, "not a git checkout"),
+        (("--cluster=x",), {"INVOKE_IRIS_PROGRAM": "no-such-iris"}, 5, "is not on PATH"),
+        ((), {"INVOKE_REGISTRY_REPOSITORY": "ghcr.io/Team/x"}, 2, "'Team/x' is not valid"),
+        ((), {"INVOKE_EXECUTOR_IMAGE": "$EXECUTOR"}, 2, "a reference begins with a registry"),
+    ],
+)
+def test_what_cannot_be_ends_before_anything_is_done(
+    words: tuple[str, ...], env: dict[str, str], code: int, said: str, tmp_path: Path
+) -> None:
+    place = Place(tmp_path / "state")
+    result = place.inv("build.gpurl", "--dry-run", *words, ok=(code,), **env)
+    assert said in result.stderr
+    assert "Next: " in result.stderr
+    assert not place.state.exists()
+
+
 def test_a_dockerfile_that_the_executor_would_build_wrong_is_refused(place: Place, tmp_path: Path) -> None:
     folder = context(tmp_path / "context", "RUN <<EOF\nexit 5\nEOF\n")
     said = place.inv("build.tpu", f"--context={folder}", ok=(3,)).stderr
