@@ -27,6 +27,8 @@ ARG HARBOR_COMMIT=
 FROM ${BASE_IMAGE}
 """
 """The head of a small Dockerfile that takes the values of a local tpu build."""
+SMALL = "FROM scratch\nCOPY docker /docker\n"
+"""Steps that leave the base image out: a build of a second, for what does not need a RUN."""
 LABEL = """
 ARG GITSHA=unknown
 LABEL org.opencontainers.image.revision="${GITSHA}"

@@ -19,7 +19,7 @@ from scripts.local import sandbox, services, tool_images
 from scripts.registry import reference
 from tests.conftest import CACHE, git
 from tests.local.faulty_proxy import faulty
-from tests.local.place import INV, ROOT, Place, context, files, processes
+from tests.local.place import INV, ROOT, SMALL, Place, context, files, processes
 
 TOKEN = "made-up-token-7f3a9c21d5"
 LOGIN = base64.b64encode(f"someone:{TOKEN}".encode()).decode()
@@ -200,7 +200,7 @@ def test_a_damaged_wheel_is_refused_and_never_compiled_instead(
 def test_an_executor_that_arrives_in_part_is_not_started(
     place: Place, tpu: dict[str, Any], tmp_path: Path
 ) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     whole = tpu["inputs"]["EXECUTOR_IMAGE"]
     manifest = json.loads(command.output(["crane", "manifest", whole]))
     layer = manifest["layers"][0]["digest"]
@@ -245,8 +245,8 @@ def test_wheels_for_other_pins_are_refused_with_the_line_that_differs(place: Pla
 
 
 def test_a_layer_over_the_ceiling_is_refused_before_the_push(place: Place, tmp_path: Path) -> None:
-    noise = "RUN head -c 30000000 /dev/urandom > /noise\n"
-    folder = context(tmp_path / "context", noise, ceiling=1_000_000)
+    noise = os.urandom(1_500_000).hex()
+    folder = context(tmp_path / "context", SMALL, {"docker/noise": noise}, ceiling=1_000_000)
     with faulty(registry_port(place), lambda *_: 0) as proxy:
         repository = f"127.0.0.1:{proxy.port}/iris-images/ceiling"
         _, said = place.build("tpu", f"--context={folder}", ok=(23,), INVOKE_REGISTRY_REPOSITORY=repository)
@@ -256,7 +256,7 @@ def test_a_layer_over_the_ceiling_is_refused_before_the_push(place: Place, tmp_p
 
 
 def test_a_push_that_is_refused_once_is_repeated_without_a_build(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     refusals = iter([403])
 
     def refuse_first_manifest(method: str, path: str, _: str) -> int:
@@ -271,7 +271,7 @@ def test_a_push_that_is_refused_once_is_repeated_without_a_build(place: Place, t
 
 
 def test_a_push_that_is_refused_for_ever_says_so(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     with faulty(registry_port(place), lambda method, *_: 403 if method == "POST" else 0) as proxy:
         repository = f"127.0.0.1:{proxy.port}/iris-images/refused"
         words = ("tpu", f"--context={folder}")
@@ -281,7 +281,7 @@ def test_a_push_that_is_refused_for_ever_says_so(place: Place, tmp_path: Path) -
 
 
 def test_a_registry_that_asks_for_a_login_gets_the_token_of_the_user(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     wanted = f"Basic {LOGIN}"
     with faulty(registry_port(place), lambda _, __, login: 0 if login == wanted else 401) as proxy:
         env = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": TOKEN}
@@ -321,7 +321,7 @@ def test_two_builds_of_one_commit_at_once(place: Place, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_watch_leaves_the_job_and_can_be_taken_up_again(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "RUN sleep 15\n")
+    folder = context(tmp_path / "context", "RUN sleep 8\n")
     env = {"INVOKE_PATHS_STATE": str(place.state), **place.env}
     process = command.start([INV, "build.tpu", f"--context={folder}"], cwd=ROOT, env=env)
     assert process.stderr
@@ -393,7 +393,7 @@ def wait_for_process(inner: str, outer: str) -> int:
 def test_an_executor_that_cannot_be_used_is_refused_before_the_job(
     place: Place, tmp_path: Path, executor: str, code: int, words: str
 ) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     image = executor.format(port=registry_port(place))
     result = place.inv("build.tpu", f"--context={folder}", ok=(code,), INVOKE_EXECUTOR_IMAGE=image)
     assert words in result.stderr
@@ -432,14 +432,14 @@ def test_a_tag_of_an_executor_becomes_a_digest(place: Place, tmp_path: Path) -> 
     host = f"127.0.0.1:{registry_port(place)}"
     tags = command.output(["crane", "ls", f"{host}/iris-images/executor"]).split()
     tag = next(tag for tag in tags if tag.startswith("v"))
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     image = f"{host}/iris-images/executor:{tag}"
     record, _ = place.build("tpu", f"--context={folder}", INVOKE_EXECUTOR_IMAGE=image)
     assert record["inputs"]["EXECUTOR_IMAGE"].startswith(f"{host}/iris-images/executor@sha256:")
 
 
 def test_a_submission_that_was_not_recorded_is_found_again(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     record, _ = place.build("tpu", f"--context={folder}", "--no-wait")
     path = place.state / "records" / "tpu" / f"{record['id']}.json"
     lost = {name: value for name, value in record.items() if name not in ("job", "submitted")}
@@ -450,7 +450,7 @@ def test_a_submission_that_was_not_recorded_is_found_again(place: Place, tmp_pat
 
 
 def test_what_cannot_be_is_refused_in_the_task_by_name(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "ARG LOUD=1\nRUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     table = folder / "docker/images.toml"
     table.write_text(table.read_text().replace("4000000000", "0"))
     _, said = place.build("tpu", f"--context={folder}", ok=(2,))
@@ -484,7 +484,7 @@ def test_an_interrupted_set_up_stops_its_compilers(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_the_view_is_live(place: Place, tmp_path: Path) -> None:
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     ours, theirs = os.openpty()
     env = {"INVOKE_PATHS_STATE": str(place.state), "TERM": "xterm", **place.env}
     with open(theirs, "wb") as terminal:  # noqa: PTH123 - a file descriptor
@@ -524,7 +524,7 @@ def test_a_cluster_takes_the_same_path_with_other_values(place: Place, tmp_path:
 
 def test_the_last_build_out_stops_what_builds_started(tmp_path: Path) -> None:
     place = Place(tmp_path / "state")
-    folder = context(tmp_path / "context", "RUN true\n")
+    folder = context(tmp_path / "context", SMALL)
     place.build("tpu", f"--context={folder}")
     said = place.inv("local.status").stderr
     assert said.count("not running") == 3
