@@ -28,6 +28,8 @@ GRACE_SECONDS = 5.0
 MASK = "***"
 _running: set[subprocess.Popen[bytes]] = set()
 """What `run` waits for now, in any thread."""
+_over = threading.Event()
+"""Set when this process only ends: then nothing new is started."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def stop(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> int:
 
 
 def stop_all() -> None:
-    """End every program that `run` waits for, in any thread; each of those calls then fails."""
+    """End every program that `run` waits for, in any thread; those calls fail, and each later one."""
+    _over.set()
     for process in tuple(_running):
         stop(process)
 
@@ -140,6 +143,10 @@ def run(
     Raises:
         ToolMissing, CommandFailed, CommandTimeout.
     """
+    if _over.is_set():
+        raise CommandFailed(
+            f"{shown(argv, secrets)} was not started: this process ends.", code=-signal.SIGTERM
+        )
     process = start(argv, env=env, inherit_env=inherit_env, cwd=cwd, stdin=subprocess.PIPE)
     _running.add(process)
     try:
