@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ import pytest
 from scripts import command
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "iris-images"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts() -> None:
+    """Take interrupts, also where the tests run in a background job, which ignores them and hands that on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

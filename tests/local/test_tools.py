@@ -98,15 +98,15 @@ def test_a_compile_that_was_killed_leaves_nothing_that_is_used(tmp_path: Path) -
         "import pathlib, sys; from scripts.local import toolchain as t; t.registry(pathlib.Path(sys.argv[1]))"
     )
     killed = subprocess.Popen([sys.executable, "-c", program, tmp_path], cwd=ROOT, start_new_session=True)
-    while not list(tmp_path.glob(".registry-*.part")):
+    while not list(tmp_path.glob(".go-tools-*.part")):
         assert killed.poll() is None, "it ended before it could be killed"
         time.sleep(0.01)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
-    assert not list(tmp_path.glob("registry-*"))
+    assert not list(tmp_path.glob("go-tools-*"))
     made = toolchain.registry(tmp_path)
     assert toolchain.REGISTRY.version in command.output([made, "--version"])
-    assert not list(tmp_path.glob(".registry-*.part"))
+    assert not list(tmp_path.glob(".go-tools-*.part"))
 
 
 def test_without_a_go_on_path_the_packaged_one_is_used(
