@@ -495,7 +495,8 @@ def test_on_a_terminal_the_view_is_live(place: Place, tmp_path: Path) -> None:
         while block := os.read(ours, 65536):
             seen += block
     assert process.wait(60) == 0
-    assert b"phase: build" in seen
+    assert b"  phase: " in seen
+    assert b"\x1b[" in seen, "it is drawn over and over"
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
