@@ -202,8 +202,8 @@ def _wheels(request: Request, site: Site, resources: Resources) -> dict[str, str
     return {"WHEEL_SOURCE": PREBUILT, "WHEELHOUSE": site.wheelhouse}
 
 
-def submit(plan: Plan, record: Record) -> str:
-    """Submit the job of a plan from a folder that holds the archive and nothing else. Returns the job's id.
+def submit(plan: Plan, record: Record) -> None:
+    """Submit the job of a plan from a folder that holds the archive and nothing else.
 
     The record holds the intention before, and the job's id after.
     """
@@ -217,7 +217,6 @@ def submit(plan: Plan, record: Record) -> str:
         )
         job_id = plan.site.iris.submit(job, Path(folder))
     record.update(state="submitted", job=job_id, submitted=records.now())
-    return job_id
 
 
 def outlined(plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shutil
 import tarfile
 import tempfile
 from dataclasses import dataclass
@@ -101,8 +102,7 @@ def archive(source: Checkout, folder: Path) -> Archive:
             target.open("wb") as raw,
             gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed,
         ):
-            while block := plain.read(1 << 20):
-                packed.write(block)
+            shutil.copyfileobj(plain, packed, 1 << 20)
         if target.stat().st_size > BUNDLE_LIMIT - ZIP_OVERHEAD:
             raise _too_large(target.stat().st_size, _git(source.root, "ls-tree", "-r", "-l", tree, env=extra))
     with target.open("rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -53,6 +54,7 @@ exec "$(dirname "$0")/python" -c 'from iris.cli import main; main()' "$@"
 """
 
 
+@functools.cache
 def python312() -> Path:
     """A Python that Iris runs on (3.12 or 3.13: `Requires-Python` of marin-iris) and that can make a venv.
 

@@ -15,6 +15,9 @@ USUAL_PLACES = (
     "/etc/ssl/cert.pem",
 )
 
+# In a Debian root. The tools that bring authorities of their own (pip in an environment, uv) are told of it.
+DEBIAN_ENV = dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), USUAL_PLACES[0])
+
 
 def bundle() -> Path:
     """The machine's bundle in PEM: a RUN behind a TLS-inspecting proxy fails without it.

@@ -20,7 +20,7 @@ from scripts.credentials import Credential
 from scripts.errors import IrisError
 from scripts.iris import local_cluster
 from scripts.iris.cli import Iris
-from scripts.local import registry, roots, sandbox, services, sources, tool_images, toolchain
+from scripts.local import certificates, registry, roots, sandbox, services, sources, tool_images, toolchain
 from scripts.progress import say
 from scripts.registry.reference import Reference
 from scripts.settings import LOCAL, Settings
@@ -30,8 +30,6 @@ NAMES = ("iris", "git", "registry")
 TASK_IMAGE = "iris-images/task"
 ROOT_BYTES = 6_000_000_000
 """What the root of a small build may grow to: base, layers uncompressed, and the layout."""
-CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-BASE_ENV = {"PIP_CERT": CERTIFICATES, "SSL_CERT_FILE": CERTIFICATES}
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,9 @@ def _filled(settings: Settings, image: Image, made: Made) -> Site:
     origin = sources.make(settings.cache, sources.up(settings.cache, settings.services).port)
     crane, host, scratch = toolchain.crane(), f"127.0.0.1:{port}", settings.state / "roots"
     archive = tool_images.crane_archive(crane, host)
-    base = roots.image(made.base_root, Reference(host, "iris-images/base", "local"), env=BASE_ENV)
+    base = roots.image(
+        made.base_root, Reference(host, "iris-images/base", "local"), env=certificates.DEBIAN_ENV
+    )
     return replace(
         outline(settings, image),
         repository=settings.repository or _repository(port, image),

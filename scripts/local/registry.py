@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 from scripts.cache import locked
@@ -38,11 +37,11 @@ def up(
     """
     state.mkdir(parents=True, exist_ok=True)
     with locked(state / f"{name}.up.lock"):
-        port = port or int(_kept(state / f"{name}.port", _free_port))
+        port = port or int(services.kept(state / f"{name}.port", _free_port))
         settings = state / f"{name}.yml"
         settings.write_text(_settings(state / f"{name}-data", port, htpasswd))
         # The secret signs uploads in progress: kept, so that one that a restart interrupted can go on.
-        secret = _kept(state / f"{name}.secret", lambda: secrets.token_hex(32))
+        secret = services.kept(state / f"{name}.secret", lambda: secrets.token_hex(32))
         return services.up(
             state,
             name,
@@ -63,16 +62,6 @@ def expected_port(state: Path, name: str = "registry") -> int:
 
 def _free_port() -> str:
     return str(next(port for port in itertools.count(FIRST_PORT) if not services.listening(port)))
-
-
-def _kept(file: Path, make: Callable[[], str]) -> str:
-    """The text of that file, made once."""
-    if not file.exists():
-        part = file.with_name(f"{file.name}.part")
-        part.touch(mode=0o600)
-        part.write_text(make())
-        part.rename(file)
-    return file.read_text()
 
 
 def _settings(data: Path, port: int, htpasswd: Path | None) -> str:

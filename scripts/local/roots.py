@@ -18,7 +18,7 @@ from pathlib import Path
 
 from scripts import cache, command
 from scripts.errors import Absent, ToolMissing
-from scripts.local import certificates
+from scripts.local import certificates, toolchain
 from scripts.progress import step
 from scripts.registry import crane
 from scripts.registry.reference import Reference
@@ -46,7 +46,6 @@ UNREAD = (
 )
 SUITE_ELSEWHERE = "bookworm"
 CERTIFICATES = "/usr/local/share/ca-certificates/machine.crt"
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 LABEL = "iris-images.root"
 MINUTES = 60.0  # in seconds
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -144,7 +143,7 @@ def _label(reference: Reference) -> str:
 
 def _push(root: Path, reference: Reference, *, env: Mapping[str, str], made_of: str) -> None:
     """One layer on nothing, then its configuration: crane does these in two steps, the label comes last."""
-    system = f"linux/{ARCHITECTURES[platform.machine()]}"
+    system = f"linux/{toolchain.architecture()}"
     words = [f"--env={name}={value}" for name, value in {"PATH": PATH, **env}.items()]
     words.append(f"--label={LABEL}={made_of}")
     with step(f"{reference} (crane)"), tempfile.TemporaryDirectory(dir=root.parent.parent) as folder:

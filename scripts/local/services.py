@@ -50,6 +50,16 @@ def listening(port: int) -> bool:
     return False
 
 
+def kept(file: Path, make: Callable[[], str]) -> str:
+    """The text of that file, made once; the caller holds a lock."""
+    if not file.exists():
+        part = file.with_name(f"{file.name}.part")
+        part.touch(mode=0o600)
+        part.write_text(make())
+        part.rename(file)
+    return file.read_text()
+
+
 def find(folder: Path, name: str) -> Running | None:
     """The service of that name, if it lives."""
     with suppress(FileNotFoundError, json.JSONDecodeError, TypeError):

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from scripts.cache import entry, key, locked
 from scripts.command import output, run
-from scripts.local import sandbox, services
+from scripts.local import certificates, sandbox, services
 from scripts.pins import dockerfile
 from scripts.progress import step
 
@@ -97,7 +97,8 @@ def up(cache: Path, state: Path, *, on_demand: bool = True) -> services.Running:
     What was made by `make` is served, whenever it was made; nothing else of the cache is.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    port = _port(state)
+    with locked(state / "git.port.lock"):
+        port = int(services.kept(state / "git.port", lambda: str(services.free_port())))
     return services.up(
         state,
         "git",
@@ -160,8 +161,8 @@ def wheels(cache: Path, sources: Sources, root: Path, scratch: Path) -> Path:
 def _compile(folder: Path, pins: Mapping[str, str], root: Path, scratch: Path) -> None:
     """The wheel set comes out as text, the one thing that leaves a disposable root."""
     prefix = sandbox.command_prefix(root, scratch, COMPILE_BYTES)
-    certificates = dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt")
-    env = {"IRIS_WORKDIR": str(DOCKER / "steps"), "IRIS_JOB_ENV": json.dumps({**pins, **certificates})}
+    job_env = json.dumps({**pins, **certificates.DEBIAN_ENV})
+    env = {"IRIS_WORKDIR": str(DOCKER / "steps"), "IRIS_JOB_ENV": job_env}
     with step("compiling the small wheel set") as news:
         result = run([*prefix, "sh", "-c", COMPILE], timeout=900, env=env, on_line=news)
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(result.stdout.split()[-1]))) as tar:
@@ -200,13 +201,3 @@ def uv() -> str:
     """The uv of this environment, else the one on PATH."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.exists() else "uv"
-
-
-def _port(state: Path) -> int:
-    kept = state / "git.port"
-    with locked(state / "git.port.lock"):
-        if not kept.exists():
-            part = kept.with_suffix(".part")
-            part.write_text(str(services.free_port()))
-            part.rename(kept)
-        return int(kept.read_text())

@@ -22,7 +22,6 @@ EXECUTOR_SOURCE = "https://github.com/coder/kaniko"
 CRANE_SOURCE = "https://github.com/google/go-containerregistry"
 WHEELS_SOURCE = "https://github.com/marin-community/vllm"
 PUSH_SECONDS = 300.0
-Environment = Mapping[str, str | None] | None
 
 
 def executor_image(
@@ -30,7 +29,6 @@ def executor_image(
     registry: str,
     executor: Path,
     repository: str = "iris-images/executor",
-    env: Environment = None,
 ) -> str:
     """The image with /kaniko/executor and this machine's certificate authorities, by digest.
 
@@ -39,7 +37,6 @@ def executor_image(
         registry: host and port (127.0.0.1:5005).
         executor: the compiled executor.
         repository: where in the registry the image lies.
-        env: changes to crane's environment (DOCKER_CONFIG for a registry with a login).
 
     Raises:
         CommandFailed: the registry did not take it.
@@ -49,27 +46,23 @@ def executor_image(
         "kaniko/ssl/certs/ca-certificates.crt": certificates.bundle(),
     }
     tag = f"{toolchain.EXECUTOR.version}-{cache.key(*files.values())}"
-    return _image(crane, f"{registry}/{repository}", tag, files, EXECUTOR_SOURCE, env)
+    return _image(crane, f"{registry}/{repository}", tag, files, EXECUTOR_SOURCE)
 
 
-def crane_archive(
-    crane: Path, registry: str, repository: str = "iris-images/crane", env: Environment = None
-) -> toolchain.Download:
+def crane_archive(crane: Path, registry: str, repository: str = "iris-images/crane") -> toolchain.Download:
     """A gzipped tar with `crane` at its top, as a blob of the local registry: curl can fetch it.
 
     Arguments and errors are those of executor_image.
     """
-    image = _image(crane, f"{registry}/{repository}", cache.key(crane), {"crane": crane}, CRANE_SOURCE, env)
-    manifest = json.loads(command.output([crane, "manifest", image], env=env))
+    image = _image(crane, f"{registry}/{repository}", cache.key(crane), {"crane": crane}, CRANE_SOURCE)
+    manifest = json.loads(command.output([crane, "manifest", image]))
     digest = manifest["layers"][0]["digest"]
     return toolchain.Download(
         f"http://{registry}/v2/{repository}/blobs/{digest}", digest.removeprefix("sha256:")
     )
 
 
-def wheel_set(
-    crane: Path, registry: str, wheels: Path, repository: str = "iris-images/wheels", env: Environment = None
-) -> str:
+def wheel_set(crane: Path, registry: str, wheels: Path, repository: str = "iris-images/wheels") -> str:
     """A prebuilt wheel set as an image whose one layer holds it below /wheels, by digest.
 
     Arguments and errors are those of executor_image; `wheels` is the folder of the set.
@@ -77,16 +70,14 @@ def wheel_set(
     files = {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
     names = "\n".join(files)
     tag = cache.key(names, *files.values())
-    return _image(crane, f"{registry}/{repository}", tag, files, WHEELS_SOURCE, env)
+    return _image(crane, f"{registry}/{repository}", tag, files, WHEELS_SOURCE)
 
 
-def _image(
-    crane: Path, repository: str, tag: str, files: Mapping[str, Path], source: str, env: Environment
-) -> str:
+def _image(crane: Path, repository: str, tag: str, files: Mapping[str, Path], source: str) -> str:
     """The reference by digest of the image with those files; pushed unless the registry shows it."""
     reference = f"{repository}:{tag}"
     # A registry that cannot answer will not take the image either: then the push says why.
-    known = command.run([crane, "digest", reference], env=env, timeout=PUSH_SECONDS, ok=None)
+    known = command.run([crane, "digest", reference], timeout=PUSH_SECONDS, ok=None)
     if known.code == 0:
         return f"{repository}@{known.stdout.strip()}"
     with step(f"Pushing {reference}"), tempfile.TemporaryDirectory() as scratch:
@@ -94,13 +85,11 @@ def _image(
         layer.write_bytes(_layer(files))
         # The real tag comes last: an image without its label never has it.
         append: list[str | Path] = [crane, "append", "--oci-empty-base", "--new_layer", layer]
-        bare = command.output(
-            [*append, "--new_tag", f"{repository}:unlabelled"], env=env, timeout=PUSH_SECONDS
-        )
+        bare = command.output([*append, "--new_tag", f"{repository}:unlabelled"], timeout=PUSH_SECONDS)
         platform = f"linux/{toolchain.architecture()}"
         label = f"org.opencontainers.image.source={source}"
         mutate: list[str | Path] = [crane, "mutate", bare, "--set-platform", platform, "--label", label]
-        return command.output([*mutate, "--tag", reference], env=env, timeout=PUSH_SECONDS)
+        return command.output([*mutate, "--tag", reference], timeout=PUSH_SECONDS)
 
 
 def _layer(files: Mapping[str, Path]) -> bytes:
