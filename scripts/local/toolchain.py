@@ -164,7 +164,8 @@ def _compiled(cache: Path, tool: Tool) -> Path:
 
     def compile_them(folder: Path) -> None:
         program = go(cache)
-        words = ["build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", f"{folder}/"]
+        # Without a slash: with one, a build whose maker was killed makes the folder again when it is removed.
+        words = ["build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(folder)]
         with step(f"Compiling {' and '.join(other.name for other in tools)}") as news:
             command.run(
                 [program, *words, *(other.package for other in tools)],
