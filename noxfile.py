@@ -61,5 +61,5 @@ def iris_versions(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure set-up, build and start-up against named peers, as ratios."""
+    """Measure this project against named peers, as ratios. Arguments choose among its parts."""
     session.run("python", "-m", "tests.bench", *session.posargs)

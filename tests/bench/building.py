@@ -1,4 +1,4 @@
-"""Measures this project against named peers in one run, as ratios (`nox -s bench`). It asserts nothing.
+"""Set-up, start-up and builds.
 
 The peers: the bare kaniko executor on the same Dockerfile, context and kind of root; `invoke --list` of an
 empty tasks file; the second run of the README's own command.
@@ -10,19 +10,16 @@ import re
 import shutil
 import statistics
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from scripts import command
 from scripts.local import sandbox
+from tests.bench.measure import median, peak_memory, servers, show, timed
 from tests.conftest import CACHE
-from tests.local.place import INV, ROOT, Place, context, processes
+from tests.local.place import INV, ROOT, Place, context
 
 REPEATS = 3
 LIST_REPEATS = 15
@@ -30,43 +27,13 @@ LAYER_MB = 60
 BIG_LAYERS = f"RUN head -c {LAYER_MB}000000 /dev/urandom > /layer-%d\n"
 
 
-def main() -> None:
-    """Run every measurement and print one line each."""
-    with tempfile.TemporaryDirectory(prefix="iris-images-bench-") as folder:
-        work = Path(folder)
-        first_and_second_run(work / "fresh")
-        start_up(work)
-        with servers(work / "state") as place:
-            build_against_bare_executor(place, work)
-            memory_as_layers_grow(place, work)
-
-
-def show(what: str, ours: float, peer: str, theirs: float, unit: str) -> None:
-    """Print a measurement as a ratio to its peer."""
-    print(f"{what}: {ours:.2f} {unit}; {peer}: {theirs:.2f} {unit}; ratio {ours / theirs:.2f}", flush=True)
-
-
-def timed(act: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    began = time.monotonic()
-    act()
-    return time.monotonic() - began
-
-
-def median(act: Callable[[], object], repeats: int) -> float:
-    """The median of so many timings, in seconds."""
-    return statistics.median(timed(act) for _ in range(repeats))
-
-
-@contextmanager
-def servers(state: Path) -> Iterator[Place]:
-    """A place whose servers run for the whole block."""
-    place = Place(state)
-    place.inv("local.up")
-    try:
-        yield place
-    finally:
-        place.inv("local.down")
+def run(work: Path) -> None:
+    """Run every measurement of building and print one line each."""
+    first_and_second_run(work / "fresh")
+    start_up(work)
+    with servers(work / "state") as place:
+        build_against_bare_executor(place, work)
+        memory_as_layers_grow(place, work)
 
 
 def first_and_second_run(work: Path) -> None:
@@ -78,14 +45,14 @@ def first_and_second_run(work: Path) -> None:
     env |= dict.fromkeys(("XDG_CACHE_HOME", "XDG_STATE_HOME", "INVOKE_PATHS_STATE", "VIRTUAL_ENV"))
     lines: list[str] = []
 
-    def run() -> None:
+    def whole() -> None:
         words = ["bash", "-c", "scripts/setup && .venv/bin/inv build.gpurl"]
         command.run(words, timeout=3600, cwd=clone, env=env, on_line=lines.append)
 
-    first = timed(run)
+    first = timed(whole)
     show_phases("first run", lines)
     lines.clear()
-    second = timed(run)
+    second = timed(whole)
     show_phases("second run", lines)
     show("first run", first, "second run", second, "s")
 
@@ -168,34 +135,3 @@ def memory_as_layers_grow(place: Place, work: Path) -> None:
             place.build("tpu", f"--context={folder}")
         peaks.append(peak[0])
     show("peak memory of the executor, 8 layers of 60 MB", peaks[1] / 1e6, "2 layers", peaks[0] / 1e6, "MB")
-
-
-@contextmanager
-def peak_memory(program: str) -> Iterator[list[int]]:
-    """The highest VmHWM in bytes of a process whose command line begins with a program; sampled."""
-    peak, done = [0], threading.Event()
-
-    def sample() -> None:
-        while not done.wait(0.2):
-            for pid, line in processes().items():
-                if line.startswith(program):
-                    peak[0] = max(peak[0], high_water(pid))
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    yield peak
-    done.set()
-    thread.join()
-
-
-def high_water(pid: int) -> int:
-    """The most memory that a process ever had, in bytes; 0 when it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
-
-
-if __name__ == "__main__":
-    main()
