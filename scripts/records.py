@@ -67,9 +67,34 @@ def load(folder: Path, image: str = "*", build: str = "") -> Record:
     Raises:
         InputError: there is none.
     """
-    found = list(folder.glob(f"{image}/{build or '*'}.json"))
+    found = [record for record in _all(folder, image) if not build or record.id == build]
+    what = f"build {build or 'at all'}" + ("" if image == "*" else f" of {image}")
+    return _newest(found, f"No {what} is on record in {folder}.")
+
+
+def pushed(folder: Path, image: str) -> Record:
+    """The record of the newest build of an image that was pushed.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = [record for record in _all(folder, image) if "result" in record.data]
+    return _newest(found, f"No pushed build of {image} is on record in {folder}.")
+
+
+def of_digest(folder: Path, image: str, digest: str) -> Record | None:
+    """The newest record of a build that gave this digest."""
+    found = [
+        record for record in _all(folder, image) if record.data.get("result", {}).get("digest") == digest
+    ]
+    return _newest(found, "") if found else None
+
+
+def _all(folder: Path, image: str) -> list[Record]:
+    return [Record(path, json.loads(path.read_text())) for path in folder.glob(f"{image}/*.json")]
+
+
+def _newest(found: list[Record], otherwise: str) -> Record:
     if not found:
-        what = f"build {build or 'at all'}" + ("" if image == "*" else f" of {image}")
-        raise InputError(f"No {what} is on record in {folder}.", "inv build.* makes one.")
-    records = (Record(path, json.loads(path.read_text())) for path in found)
-    return max(records, key=lambda record: (record.data["created"], record.path.stat().st_ctime_ns))
+        raise InputError(otherwise, "inv build.* makes one.")
+    return max(found, key=lambda record: (record.data["created"], record.path.stat().st_ctime_ns))

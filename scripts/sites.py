@@ -71,6 +71,23 @@ def credential(settings: Settings, record: Record) -> credentials.Credential:
     return credentials.find(reference.parse(record.data["destination"]).host, settings.registry_user)
 
 
+def repository(settings: Settings, image: Image) -> str:
+    """Where the image goes by these settings, as host/path; nothing is started for it."""
+    if settings.repository or settings.cluster != LOCAL:
+        return settings.repository or image.repository
+    return machine.repository(settings, image)
+
+
+@contextmanager
+def registry(settings: Settings) -> Iterator[None]:
+    """The local registry lives until the end of the block; on a cluster there is nothing to start."""
+    if settings.cluster == LOCAL:
+        with machine.registry_up(settings):
+            yield
+    else:
+        yield
+
+
 def leave_running(settings: Settings) -> None:
     """Keep what a job needs on this machine when nobody watches it any more."""
     if settings.cluster == LOCAL:

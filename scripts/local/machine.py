@@ -66,7 +66,6 @@ def _filled(settings: Settings, image: Image, made: Made) -> Site:
     )
     return replace(
         outline(settings, image),
-        repository=settings.repository or _repository(port, image),
         credential=credential(),
         executor=settings.executor_image or tool_images.executor_image(crane, host, made.executor),
         crane_url=archive.url,
@@ -79,12 +78,11 @@ def _filled(settings: Settings, image: Image, made: Made) -> Site:
 
 def outline(settings: Settings, image: Image) -> Site:
     """The same site for a plan that is only shown: nothing is made or started, tags stand for digests."""
-    port = registry.expected_port(settings.services)
-    host = f"127.0.0.1:{port}"
+    host = f"127.0.0.1:{registry.expected_port(settings.services)}"
     return Site(
         name=LOCAL,
         iris=Iris(("iris",), ("--controller-url", "http://127.0.0.1:<port>"), local_cluster.OPTIONS),
-        repository=settings.repository or _repository(port, image),
+        repository=settings.repository or repository(settings, image),
         credential=Credential("local", "<token>"),
         executor=settings.executor_image or f"{host}/iris-images/executor:{toolchain.EXECUTOR.version}",
         crane_url=f"http://{host}/v2/iris-images/crane/blobs/<digest>",
@@ -95,6 +93,19 @@ def outline(settings: Settings, image: Image) -> Site:
         architecture=toolchain.architecture(),
         local=True,
     )
+
+
+def repository(settings: Settings, image: Image) -> str:
+    """Where the image goes in the local registry, as host/path."""
+    return f"127.0.0.1:{registry.expected_port(settings.services)}/iris-images/{image.name}"
+
+
+@contextmanager
+def registry_up(settings: Settings) -> Iterator[None]:
+    """The local registry lives until the end of the block."""
+    with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
+        registry.up(settings.cache, settings.services)
+        yield
 
 
 @contextmanager
@@ -173,10 +184,6 @@ def _make(settings: Settings) -> Made:
 def _iris(environment: Path, running: services.Running) -> Iris:
     url = local_cluster.controller_url(running)
     return Iris(local_cluster.iris(environment), ("--controller-url", url), local_cluster.OPTIONS)
-
-
-def _repository(port: int, image: Image) -> str:
-    return f"127.0.0.1:{port}/iris-images/{image.name}"
 
 
 def credential() -> Credential:

@@ -1,4 +1,4 @@
-"""What every measurement needs: timings, peak memory, a place with its servers, and a line that shows a ratio."""
+"""What every measurement needs: timings, peak memory, servers, and a line that shows a ratio."""
 
 from __future__ import annotations
 
