@@ -6,7 +6,6 @@ imported when it runs, so that `inv --list` stays quick.
 
 from __future__ import annotations
 
-import json as json_module
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +33,44 @@ BUILD_HELP = {
     "dry-run": "print the plan and the exact command; change nothing",
     "json": "print the record on standard output, and nothing else there",
     "wait": "--no-wait returns after the submission",
+}
+VERIFY_HELP = {
+    "ref": "a tag, a digest or a whole reference, may be repeated; by default the last pushed build",
+    "cluster": "'local': tags and digests are those of the registry of this machine",
+    "context": BUILD_HELP["context"],
+    "architecture": "what it must be for; by default what its record or its tag says",
+    "commit": "what it must be built from; by default what its record or its tag says",
+    "lock": "a lock file, in place of the one at the pinned commit",
+    "inside": "also read from the layers what docker/images.toml asks for",
+    "file": "also look at this path, as the running image sees it",
+    "grep": "a regular expression that a line of --file must match",
+    "json": "print the verdict as an object",
+}
+SMOKE_HELP = {
+    "ref": "a tag, a digest or a whole reference; by default the last pushed build",
+    "cluster": BUILD_HELP["cluster"],
+}
+RECORD_HELP = {
+    "build": "a build of the records; the image's newest by default",
+    "attach": "also store it beside the image in the registry",
+    "from-registry": "the one that was stored there, from whichever machine",
+    "ref": "with --from-registry: whose record; by default that of the last pushed build",
+    "cluster": "'local': the registry is the one of this machine",
+    "json": "print it as it is kept",
+}
+PROMOTE_HELP = {
+    "digest": "sha256:… that passed; without a value that of HEAD's pinned tag, or of the last pushed build",
+    "cluster": VERIFY_HELP["cluster"],
+    "context": BUILD_HELP["context"],
+    "smoke": "--no-smoke promotes without a smoke job, for a reason (--why)",
+    "why": "the reason, for the record",
+    "dry-run": "print the plan; change nothing",
+    "yes": "do not ask on the terminal",
+}
+ROLLBACK_HELP = {
+    "to": "sha256:… that passed; by default the last one that was promoted and not taken back",
+    "not-before": "a commit: warn when the target does not contain it",
+    **{name: PROMOTE_HELP[name] for name in ("cluster", "context", "dry-run", "yes")},
 }
 JOB_HELP = {
     "build": "a build of the records; the image's newest by default",
@@ -82,17 +119,131 @@ def build_task(image: catalogue.Image) -> Callable[..., None]:
     return build
 
 
+def verify_task(image: catalogue.Image) -> Callable[..., None]:
+    """The task that says whether a pushed image is fit to run."""
+
+    def verify(
+        c: Context,
+        ref: list[str],
+        cluster: str = "",
+        context: str = str(ROOT),
+        architecture: str = "",
+        commit: str = "",
+        lock: str = "",
+        inside: bool = False,
+        file: str = "",
+        grep: str = "",
+        json: bool = False,
+    ) -> None:
+        with told():
+            from scripts import run, settings
+            from scripts.verify import Question
+
+            chosen = catalogue.of_context(Path(context), image)
+            read = [catalogue.Inside(file, grep)] if file else []
+            read += chosen.inside if inside else ()
+            question = Question(chosen, Path(context), tuple(ref), architecture, commit, lock, tuple(read))
+            run.verify_image(settings.read(c.config, cluster), question, as_json=json)
+
+    verify.__doc__ = f"Say whether a pushed image of {image.name} is fit to run."
+    return verify
+
+
+def promote_task(image: catalogue.Image) -> Callable[..., None]:
+    """The task that moves the floating tag of one image to a digest."""
+
+    def promote(
+        c: Context,
+        digest: str | bool = "",
+        cluster: str = "",
+        context: str = str(ROOT),
+        smoke: bool = True,
+        why: str = "",
+        dry_run: bool = False,
+        yes: bool = False,
+    ) -> None:
+        with told():
+            from scripts import settings
+            from scripts.release import promote
+
+            options = promote.Options(yes=yes, dry_run=dry_run, smoke=smoke, why=why)
+            chosen = catalogue.of_context(Path(context), image)
+            promote.promote(settings.read(c.config, cluster), chosen, Path(context), digest, options)
+
+    promote.__doc__ = f"Move the floating tag of {image.name} to a digest that passed."
+    return promote
+
+
+def rollback_task(image: catalogue.Image) -> Callable[..., None]:
+    """The task that moves the floating tag of one image back."""
+
+    def rollback(
+        c: Context,
+        to: str = "",
+        cluster: str = "",
+        context: str = str(ROOT),
+        not_before: str = "",
+        dry_run: bool = False,
+        yes: bool = False,
+    ) -> None:
+        with told():
+            from scripts import settings
+            from scripts.release import promote
+
+            options = promote.Options(yes=yes, dry_run=dry_run)
+            found = settings.read(c.config, cluster)
+            promote.rollback(found, image, Path(context), to, not_before, options)
+
+    rollback.__doc__ = f"Move the floating tag of {image.name} back to the last digest that was promoted."
+    return rollback
+
+
+def promotions_task(image: catalogue.Image) -> Callable[..., None]:
+    """The task that shows how the floating tag of one image was moved."""
+
+    def promotions(c: Context, cluster: str = "") -> None:
+        with told():
+            from scripts import settings
+            from scripts.release import promote
+
+            promote.promotions(settings.read(c.config, cluster), image)
+
+    promotions.__doc__ = f"Show how the floating tag of {image.name} was moved, and what is true now."
+    return promotions
+
+
+def smoke_task(image: catalogue.Image) -> Callable[..., None]:
+    """The task that runs the asserts of a pushed image on a cluster."""
+
+    def smoke(c: Context, ref: str = "", cluster: str = "") -> None:
+        with told():
+            from scripts import run, settings
+
+            run.smoke_image(settings.read(c.config, cluster), image, ref or None)
+
+    smoke.__doc__ = f"Run the asserts of a pushed image of {image.name} in a job whose task image it is."
+    return smoke
+
+
 def record_task(image: catalogue.Image) -> Callable[..., None]:
     """The task that shows the record of one image's newest build."""
 
-    def record(c: Context, build: str = "") -> None:
+    def record(
+        c: Context,
+        build: str = "",
+        ref: str = "",
+        cluster: str = "",
+        attach: bool = False,
+        from_registry: bool = False,
+        json: bool = False,
+    ) -> None:
         with told():
-            from scripts import records, settings
+            from scripts import run, settings
 
-            found = records.load(settings.read(c.config).records, image.name, build)
-            print(json_module.dumps(found.data, indent=2))
+            form = run.Form(json=json, attach=attach, from_registry=from_registry, ref=ref or None)
+            run.show_record(settings.read(c.config, cluster), image, build, form)
 
-    record.__doc__ = f"Print the record of the newest build of {image.name}."
+    record.__doc__ = f"Print the record of a build of {image.name} as Markdown, by default of the newest."
     return record
 
 
@@ -153,10 +304,21 @@ def down(c: Context) -> None:
         machine.down(settings.read(c.config))
 
 
+def collected(image: catalogue.Image) -> Iterator[tuple[str, Callable[..., None]]]:
+    """The tasks of one image, each with the collection that it belongs to."""
+    yield "build", task(build_task(image), help=BUILD_HELP)
+    yield "verify", task(verify_task(image), help=VERIFY_HELP, iterable=["ref"])
+    yield "smoke", task(smoke_task(image), help=SMOKE_HELP)
+    yield "promote", task(promote_task(image), help=PROMOTE_HELP, optional=["digest"])
+    yield "rollback", task(rollback_task(image), help=ROLLBACK_HELP)
+    yield "promotions", task(promotions_task(image), help={"cluster": VERIFY_HELP["cluster"]})
+    yield "record", task(record_task(image), help=RECORD_HELP)
+
+
 ns = Collection(watch, logs, cancel)
 ns.add_collection(Collection("local", up, status, down))
-ns.add_collection(Collection("build"))
-ns.add_collection(Collection("record"))
 for _image in IMAGES.values():
-    ns.collections["build"].add_task(task(build_task(_image), help=BUILD_HELP), name=_image.task)
-    ns.collections["record"].add_task(task(record_task(_image)), name=_image.task)
+    for _name, _task in collected(_image):
+        if _name not in ns.collections:
+            ns.add_collection(Collection(_name))
+        ns.collections[_name].add_task(_task, name=_image.task)

@@ -23,6 +23,7 @@ from scripts.pins import dockerfile, executors
 from scripts.records import Record
 from scripts.registry import crane, reference
 from scripts.registry import image as registry_image
+from scripts.registry.checks import REVISION
 from scripts.view import Follower
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "docker"
@@ -162,8 +163,8 @@ def plan(request: Request, site: Site) -> Plan:
             f"kaniko builds only for the machine that it runs on, and {site.name} is {site.architecture}.",
             f"build {architecture} on a cluster that has such machines: --cluster=…",
         )
-    suffix = "" if architecture == "amd64" else f"-{architecture}"
-    destination = reference.parse(f"{site.repository}:{variant.tag_prefix}-{checkout.revision}{suffix}")
+    tag = image.pinned_tag(request.variant, checkout.revision, architecture)
+    destination = reference.parse(f"{site.repository}:{tag}")
     check_kind(destination.host, site.credential.token)
     inputs = {
         "GITSHA": checkout.revision,
@@ -245,7 +246,8 @@ def follow(iris: Iris, record: Record, credential: Credential) -> None:
         StillRunning: it did not end in twice the time that Iris gives it.
         KeyboardInterrupt: the job goes on.
     """
-    with Follower(record) as follower:
+    log = record.path.with_suffix(".log")
+    with Follower(record.data["job"], log) as follower:
         status = watch(
             iris,
             record.data["job"],
@@ -255,7 +257,7 @@ def follow(iris: Iris, record: Record, credential: Credential) -> None:
         )
     record.update(ended=records.now(), phases=follower.phases, began=follower.began, iris=_described(status))
     try:
-        if failure := explain(status, follower.lines, record.path.with_suffix(".log")):
+        if failure := explain(status, follower.lines, log):
             raise failure
         record.update(state="pushed", result=inspect(record, credential))
     except IrisImagesError as failure:
@@ -271,28 +273,21 @@ def inspect(record: Record, credential: Credential) -> dict[str, object]:
     """
     destination, wanted = record.data["destination"], record.data["inputs"]["GITSHA"]
     target = reference.parse(destination)
+    architecture = record.data["architecture"]
     with crane.logged_in(target.host, credential) as env:
-        pushed = registry_image.read(target, env=env)
-    revision = pushed.labels.get("org.opencontainers.image.revision", "")
+        pushed = registry_image.look(target, architecture, env=env).image
+    if not pushed or pushed.architecture != architecture:
+        raise RegistryError(
+            f"{destination} is for {pushed.architecture if pushed else 'others'}, not for {architecture}.",
+            "somebody else pushed that tag, or the job ran on another kind of machine; build again.",
+        )
+    revision = pushed.labels.get(REVISION, "")
     if revision != wanted:
         raise RegistryError(
             f"{destination} is of revision {revision or '(no label)'}, not {wanted}.",
             "somebody else pushed that tag, or the Dockerfile does not label GITSHA; build again.",
         )
-    if pushed.architecture != record.data["architecture"]:
-        raise RegistryError(
-            f"{destination} is for {pushed.architecture}, not for {record.data['architecture']}.",
-            "somebody else pushed that tag, or the job ran on another kind of machine; build again.",
-        )
-    return {
-        "reference": str(pushed.reference),
-        "digest": pushed.reference.digest,
-        "architecture": pushed.architecture,
-        "layers": [asdict(layer) for layer in pushed.layers],
-        "largest": pushed.largest,
-        "total": pushed.total,
-        "labels": pushed.labels,
-    }
+    return pushed.facts()
 
 
 def _deadline(record: Record) -> float:

@@ -100,6 +100,28 @@ class Absent(RegistryError):
     exit_code = 10
 
 
+class RateLimited(RegistryError):
+    """A registry takes no more requests for now.
+
+    Attributes:
+        retry_after: seconds after which it takes them again, as it said; None: it did not say.
+    """
+
+    exit_code = 14
+
+    def __init__(
+        self, what: str, next_step: str = "", detail: str = "", *, retry_after: float | None = None
+    ) -> None:
+        super().__init__(what, next_step, detail)
+        self.retry_after = retry_after
+
+
+class Damaged(RegistryError):
+    """What a registry sent does not match its digest or its size."""
+
+    exit_code = 17
+
+
 class IrisError(IrisImagesError):
     """Iris could not be reached, or refused the job."""
 
@@ -116,6 +138,24 @@ class StillRunning(IrisImagesError):
     """The watch ended before the job did; the job goes on."""
 
     exit_code = 13
+
+
+class AssertsFailed(IrisImagesError):
+    """The asserts of a pushed image failed in it, or it does not hold what runs them."""
+
+    exit_code = 16
+
+
+class Unfit(IrisImagesError):
+    """A pushed image failed a check; the verdict names each."""
+
+    exit_code = 15
+
+
+class Overtaken(IrisImagesError):
+    """Somebody else moves the same tag at the same time."""
+
+    exit_code = 18
 
 
 class RunStepFailed(IrisImagesError):

@@ -46,6 +46,11 @@ def say(text: str) -> None:
     console.print(text, markup=False)
 
 
+def size(bytes_: int) -> str:
+    """A size for people: GB (10^9) and bytes."""
+    return f"{bytes_ / 1e9:.3f} GB ({bytes_:,} bytes)"
+
+
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[str], None]]:
     with _lock:

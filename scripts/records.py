@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scripts.errors import InputError
+from scripts.errors import InputError, RegistryError
 
 SCHEMA = 1
 
@@ -36,6 +37,11 @@ class Record:
         """The name of the build, which is the name of its job."""
         return self.path.stem
 
+    @property
+    def built(self) -> bool:
+        """Whether this is a build, not an image that was only looked at."""
+        return bool(self.data["state"] != "seen")
+
     def update(self, **changes: object) -> None:
         """Merge changes into the record and write it, whole and durable, in one rename."""
         self.data = {**self.data, **changes}
@@ -45,6 +51,10 @@ class Record:
             file.flush()
             os.fsync(file.fileno())
         part.rename(self.path)
+
+    def add(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Append an entry to a list of the record (what was verified, what was run), the newest last."""
+        self.update(**{name: [*self.data.get(name, []), entry]})
 
 
 def name(task: str, commit: str) -> str:
@@ -57,17 +67,24 @@ def create(folder: Path, image: str, build: str, **facts: object) -> Record:
     target = folder / image
     target.mkdir(parents=True, exist_ok=True)
     record = Record(target / f"{build}.json", {})
-    record.update(schema=SCHEMA, id=build, image=image, created=now(), state="planned", **facts)
+    record.update(
+        **{"schema": SCHEMA, "id": build, "image": image, "created": now(), "state": "planned", **facts}
+    )
     return record
 
 
+def seen(folder: Path, image: str, task: str, **facts: object) -> Record:
+    """Begin the record of an image that was built elsewhere: what is learned of it has a place then."""
+    return create(folder, image, name(task, "seen"), task=task, state="seen", **facts)
+
+
 def load(folder: Path, image: str = "*", build: str = "") -> Record:
-    """The record of that build, or the newest of the image (or of all images).
+    """The record of that name, or of the newest build of the image (or of all images).
 
     Raises:
         InputError: there is none.
     """
-    found = [record for record in _all(folder, image) if not build or record.id == build]
+    found = [record for record in _all(folder, image) if record.id == build or (not build and record.built)]
     what = f"build {build or 'at all'}" + ("" if image == "*" else f" of {image}")
     return _newest(found, f"No {what} is on record in {folder}.")
 
@@ -78,16 +95,55 @@ def pushed(folder: Path, image: str) -> Record:
     Raises:
         InputError: there is none.
     """
-    found = [record for record in _all(folder, image) if "result" in record.data]
-    return _newest(found, f"No pushed build of {image} is on record in {folder}.")
+    return _newest(all_pushed(folder, image), f"No pushed build of {image} is on record in {folder}.")
+
+
+def all_pushed(folder: Path, image: str) -> list[Record]:
+    """The records of the builds of an image that were pushed."""
+    return [record for record in _all(folder, image) if record.built and "result" in record.data]
+
+
+def newest_first(folder: Path, image: str) -> list[Record]:
+    """All records of an image in a folder."""
+    return sorted(_all(folder, image), key=_age, reverse=True)
+
+
+def unfinished(folder: Path, image: str) -> list[Record]:
+    """The records that are not done, since the last one that is; the oldest first."""
+    found = sorted(_all(folder, image), key=_age)
+    done = [number for number, record in enumerate(found, 1) if record.data["state"] == "done"]
+    return found[max(done, default=0) :]
 
 
 def of_digest(folder: Path, image: str, digest: str) -> Record | None:
-    """The newest record of a build that gave this digest."""
+    """The newest record of an image by its digest, a build's before any other."""
     found = [
         record for record in _all(folder, image) if record.data.get("result", {}).get("digest") == digest
     ]
-    return _newest(found, "") if found else None
+    return _newest([record for record in found if record.built] or found, "") if found else None
+
+
+def document(record: Record) -> bytes:
+    """A record as it travels, the same bytes for the same record. Its argv holds paths and stays here."""
+    travels = {name: value for name, value in record.data.items() if name != "argv"}
+    return json.dumps(travels, indent=2, sort_keys=True).encode()
+
+
+def of_document(content: bytes) -> dict[str, Any]:
+    """What a record that travelled says.
+
+    Raises:
+        RegistryError: it is no record, or one of a schema that is not known here.
+    """
+    try:
+        data = json.loads(content)
+    except ValueError as broken:
+        raise RegistryError("The record is not JSON.", "attach it again.") from broken
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise RegistryError(f"The record is of schema {schema}, not {SCHEMA}.", "upgrade this tool.")
+    found: dict[str, Any] = data
+    return found
 
 
 def _all(folder: Path, image: str) -> list[Record]:
@@ -97,4 +153,8 @@ def _all(folder: Path, image: str) -> list[Record]:
 def _newest(found: list[Record], otherwise: str) -> Record:
     if not found:
         raise InputError(otherwise, "inv build.* makes one.")
-    return max(found, key=lambda record: (record.data["created"], record.path.stat().st_ctime_ns))
+    return max(found, key=_age)
+
+
+def _age(record: Record) -> tuple[str, int]:
+    return record.data["created"], record.path.stat().st_ctime_ns

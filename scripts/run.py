@@ -8,13 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scripts import build, catalogue, command, records, sites, view
+from scripts import build, catalogue, command, markdown, records, sites, smoke, target, verify, view
 from scripts.build import Plan, Request, Site
-from scripts.errors import InputError, IrisError, IrisImagesError, StillRunning
+from scripts.catalogue import Image
+from scripts.errors import InputError, IrisError, IrisImagesError, StillRunning, Unfit
 from scripts.iris.cli import JobState
 from scripts.progress import say
 from scripts.records import Record
+from scripts.registry import access, artifact, checks, crane, reference
+from scripts.registry import image as registry_image
+from scripts.registry.checks import Verdict
 from scripts.settings import LOCAL, Settings
+from scripts.target import Target
+from scripts.verify import Question
 
 INTERRUPTED = 130
 ALL_LINES = 1_000_000
@@ -27,6 +33,20 @@ class Options:
     dry_run: bool = False
     json: bool = False
     wait: bool = True
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a record is shown, and where it comes from.
+
+    Attributes:
+        ref: with from_registry, the image whose record is read; None: the last pushed build on record.
+    """
+
+    json: bool = False
+    attach: bool = False
+    from_registry: bool = False
+    ref: str | None = None
 
 
 def build_image(request: Request, settings: Settings, options: Options) -> None:
@@ -57,6 +77,80 @@ def build_image(request: Request, settings: Settings, options: Options) -> None:
                 _detach(settings, record)
         if options.wait and not options.json:
             print(record.data["result"]["reference"])
+
+
+def verify_image(settings: Settings, question: Question, *, as_json: bool) -> None:
+    """Verify what was named and print the verdict; with `as_json` as an object.
+
+    Raises:
+        Unfit: a check failed.
+        IrisImagesError: the image cannot be read.
+    """
+    results = verify.verify(settings, question)
+    if as_json:
+        verdict = checks.worst([check for result in results for check in result.checks])
+        print(json.dumps({"verdict": verdict, "images": [result.data() for result in results]}, indent=2))
+    else:
+        view.verdict(results)
+    for result in results:
+        if failed := [check.check for check in result.checks if check.verdict is Verdict.FAIL]:
+            raise Unfit(
+                f"{result.named.reference} is not fit: {', '.join(failed)}.",
+                "the rows of these checks say what to do.",
+            )
+
+
+def smoke_image(settings: Settings, image: Image, ref: str | None) -> None:
+    """Run the asserts of an image in a job of its own, and print their lines.
+
+    Raises:
+        Recorded: they failed, or no node could pull and start the image.
+        IrisImagesError: there is no result: no image, no Iris.
+    """
+    say(_where(settings))
+    found = target.named(settings, image, ref)
+    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+        asked = accesses(found.reference.host)
+        wanted = sites.architecture(settings)
+        named, login = asked.ask(lambda env: registry_image.look(found.reference, wanted, env=env))
+        record = found.record or target.record(settings, image, named)
+        result = smoke.run(settings, image, named.reference, record, env=asked.env(login=login))
+    print("\n".join(result["asserts"]))
+    if result["verdict"] == "fail":
+        raise Recorded(result)
+    print(f"pass: {result['reference']} at {result['cluster']}")
+
+
+def show_record(settings: Settings, image: Image, build: str, form: Form) -> None:
+    """Print a record: of this machine, or the one that lies beside the image in the registry.
+
+    Raises:
+        InputError: there is none.
+        Absent, CredentialError, RegistryError: the registry has none, or does not take one.
+    """
+    if form.from_registry:
+        with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+            data = records.of_document(_attached(target.named(settings, image, form.ref), accesses))
+    else:
+        record = records.load(settings.records, image.name, build)
+        data = record.data
+    if form.attach:
+        _attach(settings, record)
+    print(json.dumps(data, indent=2) if form.json else markdown.render(data), end="\n" if form.json else "")
+
+
+def _attached(found: Target, accesses: access.Accesses) -> bytes:
+    asked = accesses(found.reference.host)
+    digest = found.reference.digest or asked.ask(lambda env: crane.digest(found.reference, env=env))[0]
+    return asked.ask(lambda env: artifact.attached(found.reference.at(digest), env=env))[0]
+
+
+def _attach(settings: Settings, record: Record) -> None:
+    if "result" not in record.data:
+        raise InputError(f"{record.id} pushed nothing that a record could lie beside.", "build again.")
+    subject = reference.parse(record.data["result"]["reference"]).at(record.data["result"]["digest"])
+    with sites.readable(settings), sites.writing(settings, subject.host) as env:
+        say(f"attached as {artifact.attach(subject, records.document(record), env=env)}")
 
 
 def watch_job(settings: Settings, name: str) -> None:

@@ -31,6 +31,16 @@ class Settings:
         return self.state / "services"
 
     @property
+    def promotions(self) -> Path:
+        """Where the records of moves of floating tags lie."""
+        return self.state / "promotions"
+
+    @property
+    def pins(self) -> Path:
+        """Where the records of what was written into launchers lie."""
+        return self.state / "pins"
+
+    @property
     def records(self) -> Path:
         """Where the records of builds lie."""
         return self.state / "records"

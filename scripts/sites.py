@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from scripts.local import machine, toolchain
 from scripts.pins import executors
 from scripts.records import Record
 from scripts.registry import crane, reference
+from scripts.registry.reference import Reference
 from scripts.settings import LOCAL, Settings
 
 TASK_IMAGE = "docker.io/library/ubuntu:22.04"
@@ -78,14 +79,50 @@ def repository(settings: Settings, image: Image) -> str:
     return machine.repository(settings, image)
 
 
+def architecture(settings: Settings) -> str:
+    """What an image is for when nobody said."""
+    return toolchain.architecture() if settings.cluster == LOCAL else "amd64"
+
+
 @contextmanager
-def registry(settings: Settings) -> Iterator[None]:
-    """The local registry lives until the end of the block; on a cluster there is nothing to start."""
+def readable(settings: Settings) -> Iterator[None]:
+    """The local registry and sources can be read until the end of the block; elsewhere nothing is started."""
     if settings.cluster == LOCAL:
-        with machine.registry_up(settings):
+        with machine.readable(settings):
             yield
     else:
         yield
+
+
+@contextmanager
+def runner(
+    settings: Settings, reference: Reference, *, env: crane.Env | None = None
+) -> Iterator[tuple[Iris, tuple[str, ...]]]:
+    """Where a job runs in an image given by digest: its Iris, and the words before the job's command.
+
+    A cluster takes the image as the task image and needs no words. `env` is for crane.
+
+    Raises:
+        ToolMissing, RegistryError: what is missing for a submission.
+    """
+    if settings.cluster == LOCAL:
+        with machine.runner(settings, reference, env=env) as found:
+            yield found
+    else:
+        yield _iris(settings), ()
+
+
+@contextmanager
+def writing(settings: Settings, host: str) -> Iterator[Mapping[str, str | None]]:
+    """An environment of crane with which a registry takes a write, until the end of the block.
+
+    Raises:
+        CredentialError: there is no credential for that registry.
+    """
+    local = settings.cluster == LOCAL
+    found = machine.credential() if local else credentials.find(host, settings.registry_user)
+    with crane.logged_in(host, found) as env:
+        yield env
 
 
 def leave_running(settings: Settings) -> None:
@@ -94,17 +131,22 @@ def leave_running(settings: Settings) -> None:
         machine.keep(settings)
 
 
-def _cluster(settings: Settings, image: Image, architecture: str) -> Site:
+def _iris(settings: Settings) -> Iris:
     if not shutil.which(settings.iris_program):
         raise ToolMissing(
             f"The iris program ({settings.iris_program}) is not on PATH.",
             "install marin-iris of the cluster's vintage, or set iris.program.",
         )
+    return Iris((settings.iris_program,), ("--cluster", settings.cluster))
+
+
+def _cluster(settings: Settings, image: Image, architecture: str) -> Site:
+    iris = _iris(settings)
     architecture = architecture or "amd64"
     archive = toolchain.crane_release(MACHINES.get(architecture, architecture))
     return Site(
         name=settings.cluster,
-        iris=Iris((settings.iris_program,), ("--cluster", settings.cluster)),
+        iris=iris,
         repository=settings.repository or image.repository,
         credential=credentials.Credential(settings.registry_user or "<user>", "<token>"),
         executor=settings.executor_image or executors.MAINTAINED,

@@ -80,6 +80,44 @@ def read(source: Checkout, path: str) -> str:
         raise SourceError(f"{path} is not in {source.revision} of {source.root}.") from failed
 
 
+def resolve(path: Path, name: str) -> str:
+    """The full commit that a name gives in the checkout of a path.
+
+    Raises:
+        SourceError: it names no commit there.
+    """
+    try:
+        return _git(path, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    except (CommandFailed, OSError) as failed:
+        raise SourceError(f"{name!r} names no commit of {path}.", "fetch it, or correct it.") from failed
+
+
+def contains(path: Path, commit: str, older: str) -> bool:
+    """Whether a commit of the checkout of a path is, or comes after, another one.
+
+    Raises:
+        SourceError: the checkout does not have them.
+    """
+    missing = f"{path} does not have {commit or 'a commit without a name'} and {older}."
+    try:
+        base = _git(path, "merge-base", resolve(path, commit), older)
+    except CommandFailed as failed:
+        raise SourceError(missing) from failed
+    return base == older
+
+
+def at(path: Path, commit: str, file: str) -> str:
+    """The text of a file of the checkout at a commit (40 hexadecimal digits).
+
+    Raises:
+        SourceError: the checkout has no such commit, or the commit no such file.
+    """
+    try:
+        return _git(path, "show", f"{commit}:{file}") + "\n"
+    except (CommandFailed, OSError) as failed:
+        raise SourceError(f"{file} is not in {resolve(path, commit)} of {path}.") from failed
+
+
 def archive(source: Checkout, folder: Path) -> Archive:
     """Write the archive of a checkout into a folder: of HEAD, or, where that is dirty, of the work tree.
 

@@ -9,6 +9,7 @@ from scripts.catalogue import Image
 from scripts.errors import InputError
 from scripts.records import Record
 from scripts.registry import reference
+from scripts.registry.image import Named
 from scripts.registry.reference import Reference
 from scripts.settings import Settings
 
@@ -19,6 +20,18 @@ class Target:
 
     reference: Reference
     record: Record | None = None
+
+
+def record(settings: Settings, image: Image, named: Named) -> Record | None:
+    """The record of an image of this machine; one that is not on record gets one where it can be run.
+
+    Its digest is the one that the reference gave: of an index, the index's.
+    """
+    digest = named.reference.digest
+    if (known := records.of_digest(settings.records, image.name, digest)) or not named.image:
+        return known
+    result = named.image.facts() | {"digest": digest}
+    return records.seen(settings.records, image.name, image.task, result=result)
 
 
 def named(settings: Settings, image: Image, text: str | None) -> Target:

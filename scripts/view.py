@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from scripts.iris.cli import JobState
 from scripts.iris.watch_job_state import Update
 from scripts.outcome import PHASE
-from scripts.progress import console, say
-from scripts.records import Record
+from scripts.progress import console, say, size
+from scripts.registry.checks import Result, Verdict
 
+COLOURS = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
+LINE_WIDTH = 10_000
+"""Of a table that is not for a terminal: nothing is folded, so that grep finds whole rows."""
 KEPT_LINES = 400
 SHOWN_LINES = 8
 
@@ -31,13 +38,13 @@ class Follower:
         began: when its first phase began, by its own clock.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, job: str, log: Path) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.phases: dict[str, float] = {}
         self.began = ""
-        self._id, self._marks = record.data["job"], list[tuple[str, datetime]]()
+        self._id, self._marks = job, list[tuple[str, datetime]]()
         self._state, self._began = "", time.monotonic()
-        self._log = record.path.with_suffix(".log").open("w")
+        self._log = log.open("w")
         self._live = (
             Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         )
@@ -85,18 +92,13 @@ class Follower:
             say(line)
 
     def _picture(self) -> Group:
-        phase = self._marks[-1][0] if self._marks else "starting"
-        head = f"{self._id}  {self._state}  phase: {phase}  {time.monotonic() - self._began:.0f} s"
+        phase = f"phase: {self._marks[-1][0]}  " if self._marks else ""
+        head = f"{self._id}  {self._state}  {phase}{time.monotonic() - self._began:.0f} s"
         tail = [
             Text(line, style="dim", no_wrap=True, overflow="ellipsis")
             for line in list(self.lines)[-SHOWN_LINES:]
         ]
         return Group(Text(head, style="bold"), *tail)
-
-
-def size(bytes_: int) -> str:
-    """A size for people: GB (10^9) and bytes."""
-    return f"{bytes_ / 1e9:.3f} GB ({bytes_:,} bytes)"
 
 
 def table(title: str, rows: dict[str, Any]) -> None:
@@ -121,6 +123,20 @@ def plan(facts: dict[str, Any], argv: str) -> None:
     table("Resources", {key: value for key, value in facts["resources"].items() if value})
     table("Pins", pins)
     say(f"\nCommand\n  {argv}\n")
+
+
+def verdict(results: Sequence[Result]) -> None:
+    """Print the verdict on standard output: a row a check; on a terminal folded, elsewhere a line a row."""
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else LINE_WIDTH)
+    for result in results:
+        rows = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+        for heading in ("", "check", "expected", "seen", "what to do"):
+            rows.add_column(heading, overflow="fold")
+        for check in result.checks:
+            mark = Text(check.verdict, style=COLOURS[check.verdict])
+            rows.add_row(mark, *map(Text, (check.check, check.expected, check.seen, check.next)))
+        out.print(rows)
+        out.print(Text(f"{result.verdict}: {result.named.reference}", style=COLOURS[result.verdict]))
 
 
 def report(data: dict[str, Any], next_command: str) -> None:

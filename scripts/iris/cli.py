@@ -302,6 +302,17 @@ class Iris:
         failed = _state(job["state"]) is JobState.FAILED
         return parse_status(job, self._rpc("list-tasks", "--job-id", job_id) if failed else {})
 
+    def waits_for(self, job_id: str) -> str:
+        """Why a task's container does not run yet, in Kubernetes' words; empty when it runs or none are said.
+
+        Iris calls a job running as soon as its pod exists: that it waits for its image, only the task says.
+
+        Raises:
+            IrisError: as `state`.
+        """
+        tasks = self._rpc("list-tasks", "--job-id", job_id).get("tasks", [])
+        return next((str(task["status_message"]) for task in tasks if task.get("status_message")), "")
+
     def logs(self, job_id: str, since_ms: int | None = None, max_lines: int = 1000) -> list[LogLine]:
         """The newest lines of the job's tasks, oldest first; none for a job that is not known.
 

@@ -7,6 +7,7 @@ and what was made, stays.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from scripts.errors import IrisError
 from scripts.iris import local_cluster
 from scripts.iris.cli import Iris
 from scripts.local import certificates, registry, roots, sandbox, services, sources, tool_images, toolchain
-from scripts.progress import say
+from scripts.progress import say, step
+from scripts.registry import crane
 from scripts.registry.reference import Reference
 from scripts.settings import LOCAL, Settings
 
@@ -30,6 +32,9 @@ NAMES = ("iris", "git", "registry")
 TASK_IMAGE = "iris-images/task"
 ROOT_BYTES = 6_000_000_000
 """What the root of a small build may grow to: base, layers uncompressed, and the layout."""
+WRITTEN_BYTES = 2_000_000_000
+"""What an image's root may be larger than its tar: whole blocks for small files, and what a task writes."""
+EXPORT_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -101,11 +106,36 @@ def repository(settings: Settings, image: Image) -> str:
 
 
 @contextmanager
-def registry_up(settings: Settings) -> Iterator[None]:
-    """The local registry lives until the end of the block."""
+def readable(settings: Settings) -> Iterator[None]:
+    """The local registry and the git server live until the end of the block."""
     with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
         registry.up(settings.cache, settings.services)
+        sources.up(settings.cache, settings.services)
         yield
+
+
+@contextmanager
+def runner(
+    settings: Settings, reference: Reference, *, env: crane.Env | None
+) -> Iterator[tuple[Iris, tuple[str, ...]]]:
+    """The local Iris, and words that make a task's command run in an image, until the end of the block.
+
+    The local Iris ignores a task image. So what a node does is done here: the image is had by its digest, and
+    unpacked into a disposable root, where its own environment counts.
+    """
+    sandbox.available()
+    scratch = settings.state / "roots"
+    with services.in_use(settings.services, lambda: _stop(settings, on_demand_only=True)):
+        iris = local_cluster.environment(settings.cache)
+        running = local_cluster.up(settings.cache, settings.services)
+        scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=scratch, prefix="smoke-") as folder:
+            tar = Path(folder, "root.tar")
+            with step(f"pulling {reference}"):
+                crane.ask(["export", str(reference), str(tar)], timeout=EXPORT_SECONDS, env=env)
+            pairs = crane.config(reference, env=env).get("config", {}).get("Env") or []
+            prefix = sandbox.command_prefix(tar, scratch, tar.stat().st_size + WRITTEN_BYTES)
+            yield _iris(iris, running), (*prefix, "env", *pairs)
 
 
 @contextmanager

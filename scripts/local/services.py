@@ -114,7 +114,8 @@ def up(
         running = Running(name, process.pid, port, str(log), on_demand)
         _write(folder, running)
         deadline = time.monotonic() + timeout
-        while not listening(port):
+        # Another program may have taken the port in the meantime: ours must be the one that listens.
+        while not _listens(process.pid, port):
             if process.poll() is not None:
                 raise ToolMissing(
                     f"{name} ended at once (exit code {process.returncode}).", detail=_tail(log)
@@ -161,6 +162,30 @@ def in_use(folder: Path, stop_last: Callable[[], None]) -> Iterator[None]:
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 stop_last()
+
+
+def _listens(group: int, port: int) -> bool:
+    """Whether a process of a group listens on that port of 127.0.0.1 (proc(5), "/proc/net/tcp")."""
+    wanted = f"0100007F:{port:04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    sockets = {f"socket:[{row[9]}]" for row in rows if (row[1], row[3]) == (wanted, "0A")}
+    return any(_open_files(process) & sockets for process in _members(group))
+
+
+def _members(group: int) -> Iterator[Path]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getpgid(int(process.name)) == group:
+                yield process
+
+
+def _open_files(process: Path) -> set[str]:
+    found = set()
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                found.add(str(link.readlink()))
+    return found
 
 
 def _write(folder: Path, running: Running) -> None:

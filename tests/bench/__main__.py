@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import building
+from tests.bench import building, reading, verifying
 
-PARTS = {"building": building.run}
+PARTS = {"building": building.run, "verifying": verifying.run, "reading": reading.run}
 
 
 def main() -> None:

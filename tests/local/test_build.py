@@ -84,7 +84,7 @@ def test_an_image_is_pushed_labelled_and_reported(
 ) -> None:
     record = request.getfixturevalue(name)
     result = record["result"]
-    shown = json.loads(place.inv(f"record.{name}").stdout)
+    shown = json.loads(place.inv(f"record.{name}", "--json").stdout)
     assert shown == record
     assert result["digest"] == command.output(["crane", "digest", record["destination"]])
     assert result["labels"]["org.opencontainers.image.revision"] == record["inputs"]["GITSHA"]
@@ -336,7 +336,7 @@ def test_an_interrupted_watch_leaves_the_job_and_can_be_taken_up_again(place: Pl
     assert "The job goes on" in said
     name = said.split("--build=")[1].split()[0]
     watched = place.inv("watch", f"--build={name}")
-    record = json.loads(place.inv("record.tpu", f"--build={name}").stdout)
+    record = json.loads(place.inv("record.tpu", "--json", f"--build={name}").stdout)
     assert record["state"] == "pushed"
     log = place.log(record)
     again = place.inv("watch", f"--build={name}")
@@ -467,10 +467,11 @@ def test_a_killed_submitter_leaves_a_record_that_can_be_finished(place: Place, t
             process.kill()
             break
     process.wait()
-    record = json.loads(place.inv("record.tpu").stdout)
+    record = json.loads(place.inv("record.tpu", "--json").stdout)
     assert record["state"] == "submitted"
     place.inv("watch", f"--build={record['id']}")
-    assert json.loads(place.inv("record.tpu", f"--build={record['id']}").stdout)["state"] == "pushed"
+    shown = place.inv("record.tpu", "--json", f"--build={record['id']}").stdout
+    assert json.loads(shown)["state"] == "pushed"
 
 
 def test_an_interrupted_set_up_stops_its_compilers(tmp_path: Path) -> None:

@@ -163,3 +163,12 @@ def test_a_cluster_fetches_the_release_that_the_wheel_pins(machine: str) -> None
     version = command.output([toolchain.crane(), "version"]).removeprefix("v")
     assert f"/v{version}/go-containerregistry_Linux_" in release.url
     assert len(release.sha256) == 64
+
+
+def test_a_port_that_another_program_took_in_the_meantime_is_not_ours(tmp_path: Path) -> None:
+    port = services.free_port()
+    other = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(3)"
+    start = f"subprocess.Popen([sys.executable, '-c', {other!r}], start_new_session=True)"
+    late = f"import subprocess, sys, time; {start}; time.sleep(2); sys.exit(3)"
+    with pytest.raises(ToolMissing, match=r"ended at once \(exit code 3\)"):
+        services.up(tmp_path, "late", [sys.executable, "-c", late], port=port)

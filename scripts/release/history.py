@@ -1,0 +1,51 @@
+"""What a floating tag gave, kept in the registry itself: before each move another tag gets that digest.
+
+`tpu-before-20261201T120000Z-1a2b` gives what `tpu` gave before it was promoted at that time, `tpu-undone-…`
+what a rollback took away. So whoever can read the repository can go back, from any machine.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from scripts.registry import crane
+from scripts.registry.image import Env
+from scripts.registry.reference import Reference
+
+PROMOTION, ROLLBACK = "before", "undone"
+STAMP = "%Y%m%dT%H%M%SZ"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tag that keeps what a floating tag gave: how that was moved, when (UTC), and a word of its own."""
+
+    floating: Reference
+    move: str
+    when: datetime
+    word: str
+
+    @property
+    def tag(self) -> Reference:
+        """The tag itself."""
+        return replace(self.floating, tag=f"{self.floating.tag}-{self.move}-{self.when:{STAMP}}-{self.word}")
+
+
+def new(floating: Reference, move: str) -> Kept:
+    """The tag for a move that happens now."""
+    return Kept(floating, move, datetime.now(UTC).replace(microsecond=0), secrets.token_hex(2))
+
+
+def kept(floating: Reference, *, env: Env = None) -> list[Kept]:
+    """What the registry keeps of a floating tag, the oldest first. Errors: see `crane.digest`."""
+    pattern = rf"{re.escape(floating.tag)}-({PROMOTION}|{ROLLBACK})-(\d{{8}}T\d{{6}}Z)-([0-9a-f]{{4}})"
+    matches = (re.fullmatch(pattern, tag) for tag in crane.tags(floating, env=env))
+    found = [
+        Kept(floating, match[1], datetime.strptime(match[2], STAMP).replace(tzinfo=UTC), match[3])
+        for match in matches
+        if match
+    ]
+    return sorted(found, key=lambda one: (one.when, one.word))

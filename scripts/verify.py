@@ -1,0 +1,201 @@
+"""`inv verify.*`: whether a pushed image is fit to run, and what each word of the verdict stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scripts import expected, inside, records, sites, target
+from scripts.catalogue import Image, Inside
+from scripts.errors import Absent, SourceError
+from scripts.pins import lock
+from scripts.records import Record
+from scripts.registry import access, checks, crane, image, reference
+from scripts.registry.access import Accesses
+from scripts.registry.checks import Check, Result, Verdict
+from scripts.registry.image import Env, Named, Pushed
+from scripts.registry.reference import Reference
+from scripts.settings import Settings
+from scripts.target import Target
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a person asked to be verified.
+
+    Attributes:
+        refs: tags, digests or whole references; none: the last pushed build on record.
+        context: the checkout whose commits hold the Dockerfile.
+        architecture, commit: what the image must be of; empty: what the record or the tag says.
+        lock: the path of a lock in place of the one at the pinned commit.
+        inside: what is read from the layers.
+    """
+
+    image: Image
+    context: Path
+    refs: tuple[str, ...] = ()
+    architecture: str = ""
+    commit: str = ""
+    lock: str = ""
+    inside: tuple[Inside, ...] = ()
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One reference, what it gives, and whether a login was needed to see it."""
+
+    target: Target
+    named: Named
+    login: bool
+
+
+def verify(settings: Settings, question: Question) -> list[Result]:
+    """Verify every image that was named; references of one digest are one image.
+
+    Each result is added to the record of the image on this machine; one without a record gets one.
+
+    Raises:
+        InputError, SourceError: a reference or a commit that cannot be.
+        Absent, CredentialError, RateLimited, RegistryError, CommandTimeout: the image itself cannot be read.
+    """
+    targets = [target.named(settings, question.image, text) for text in question.refs or (None,)]
+    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+        groups: dict[str, list[Looked]] = {}
+        for one in targets:
+            looked = _look(settings, question, one, accesses)
+            groups.setdefault(str(looked.named.reference), []).append(looked)
+        return [_verified(settings, question, group, accesses) for group in groups.values()]
+
+
+def _look(settings: Settings, question: Question, one: Target, accesses: Accesses) -> Looked:
+    wanted = _architecture(settings, question, one)
+    asked = accesses(one.reference.host)
+    named, login = asked.ask(lambda env: image.look(one.reference, wanted, env=env))
+    return Looked(one, named, login)
+
+
+def _architecture(settings: Settings, question: Question, one: Target) -> str:
+    default = sites.architecture(settings)
+    return expected.architecture(question.architecture, one.reference, one.record, default)
+
+
+def _verified(settings: Settings, question: Question, group: list[Looked], accesses: Accesses) -> Result:
+    first, named = group[0], group[0].named
+    record = next(
+        (looked.target.record for looked in group if looked.target.record), None
+    ) or records.of_digest(settings.records, question.image.name, named.reference.digest)
+    names = tuple(str(looked.target.reference) for looked in group)
+    wanted = _architecture(settings, question, Target(first.target.reference, record))
+    rows = [
+        *checks.of_named(named, names, wanted),
+        access.readable(named.reference.repository, login=first.login),
+        *_others(question.image, record, accesses),
+        *_tag(record, named, names, accesses),
+    ]
+    if named.image:
+        rows += _of_image(settings, question, named.image, record, first.target.reference, wanted)
+        if question.inside:
+            env = accesses(named.reference.host).env(login=first.login)
+            rows += inside.check(named.image, question.inside, env)
+    result = Result(names, named, tuple(rows), _evidence(first), records.now())
+    if kept := record or target.record(settings, question.image, named):
+        kept.add("verified", result.data())
+    return result
+
+
+def _of_image(
+    settings: Settings,
+    question: Question,
+    pushed: Pushed,
+    record: Record | None,
+    named: Reference,
+    architecture: str,
+) -> Iterator[Check]:
+    commit = expected.revision(question.context, question.commit, named, record)
+    seen = pushed.labels.get(checks.REVISION, "")
+    wanted = expected.of(question.context, question.image, record, commit, architecture, seen)
+    yield from checks.of_image(pushed, question.image, wanted)
+    yield from _lock(settings, question, pushed)
+
+
+def _others(of: Image, record: Record | None, accesses: Accesses) -> Iterator[Check]:
+    """What else a consumer pulls: the wheel set that the build took, and what the table calls public."""
+    wheels = record.data.get("inputs", {}).get("WHEELHOUSE", "") if record else ""
+    if wheels:
+        found = reference.parse(wheels)
+        yield accesses(found.host).check(wheels, lambda env: crane.manifest(found, env=env))
+    for repository in of.public:
+        place = reference.parse(f"{repository}:tag")
+        yield accesses(place.host).check(repository, partial(_tags, place))
+
+
+def _tags(repository: Reference, env: Env) -> object:
+    return crane.tags(repository, env=env)
+
+
+def _tag(record: Record | None, named: Named, names: tuple[str, ...], accesses: Accesses) -> Iterator[Check]:
+    """Whether the tag that a build gave still gives its digest."""
+    if not record or not record.built:
+        return
+    built, tag = record.data["result"]["digest"], reference.parse(record.data["destination"])
+    try:
+        now = named.reference.digest
+        if str(tag) not in names:
+            now = accesses(tag.host).ask(lambda env: crane.digest(tag, env=env))[0]
+    except Absent:
+        now = ""
+    expectation = f"{tag} gives {built} (record {record.id})"
+    if now == built:
+        yield Check("tag", expectation, now, Verdict.PASS)
+        return
+    step = f"somebody moved the tag; verify what was built with --ref={built}."
+    yield Check("tag", expectation, now or "no such tag", Verdict.FAIL, step)
+
+
+def _lock(settings: Settings, question: Question, pushed: Pushed) -> Iterator[Check]:
+    """Whether the lock, the Dockerfile's pin and the image agree on the package that matters."""
+    table = question.image.lock
+    if not table:
+        return
+    repository, commit, pin = (
+        pushed.labels.get(expected.label(name), "") for name in (table.repository, table.commit, table.pin)
+    )
+    where = question.lock or f"{table.path} of {repository or '?'} at {commit or '?'}"
+    try:
+        if not question.lock and not (repository and commit):
+            raise SourceError("the labels of the image do not say where it is.")
+        text = (
+            Path(question.lock).read_text()
+            if question.lock
+            else lock.fetched(settings.cache, repository, commit, table.path)
+        )
+        found = lock.entries(text, table.package)
+    except (SourceError, OSError) as failure:
+        step = "check the repository, or give the lock with --lock."
+        yield Check("lock", f"{table.package} of {where}", f"not known: {failure}", Verdict.FAIL, step)
+        return
+    locked = "; ".join(f"{entry.version} from {entry.commit or entry.source}" for entry in found)
+    wanted = f"{table.package} {locked or 'not there'} ({where})"
+    if any(pin in (entry.commit, entry.version.partition("+")[0]) for entry in found):
+        yield Check("lock", wanted, f"{table.pin} {pin}", Verdict.PASS)
+    elif table.resyncs:
+        step = (
+            "the lock is the authority: workers install from it when they start. Change the lock, or the pin."
+        )
+        yield Check("lock", wanted, f"{table.pin} {pin}", Verdict.WARN, step)
+    else:
+        step = "make the pin and the lock agree, and build again."
+        yield Check("lock", wanted, f"{table.pin} {pin}", Verdict.FAIL, step)
+
+
+def _evidence(looked: Looked) -> dict[str, Any]:
+    named = looked.named
+    return {
+        "from": named.reference.repository,
+        "login": looked.login,
+        "manifest": named.image.reference.digest if named.image else named.reference.digest,
+        "config": named.image.config_digest if named.image else "",
+    }

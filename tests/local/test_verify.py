@@ -1,0 +1,212 @@
+"""`inv verify.*` on images with each fault, in a real registry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import command
+from tests.conftest import git
+from tests.local.faulty_proxy import Fault, faulty
+from tests.local.images import STEP, TWO, Repository, fit, labels, layer, on
+from tests.local.place import Place, context
+
+
+def verified(
+    place: Place, source: Path, *refs: str, words: tuple[str, ...] = (), ok: tuple[int, ...] = (0, 15)
+) -> tuple[dict[str, Any], int]:
+    """The verdict as JSON, and the exit code."""
+    named = [f"--ref={ref}" for ref in refs]
+    result = place.inv("verify.tpu", "--json", f"--context={source}", *named, *words, ok=ok)
+    return json.loads(result.stdout), result.code
+
+
+def rows(verdict: dict[str, Any], *verdicts: str) -> dict[str, dict[str, str]]:
+    return {row["check"]: row for row in verdict["images"][0]["checks"] if row["verdict"] in verdicts}
+
+
+@pytest.mark.parametrize("kind", ["oci", "docker"])
+def test_a_fit_image_passes(place: Place, source: Path, repository: Repository, kind: str) -> None:
+    commit = git(source, "rev-parse", "HEAD")
+    repository.image(f"tpu-{commit}", **fit(source), kind=kind)
+    verdict, code = verified(place, source, f"{repository}:tpu-{commit}")
+    assert (verdict["verdict"], code, rows(verdict, "warn", "fail")) == ("pass", 0, {})
+    assert rows(verdict, "pass").keys() >= {"identity", "anonymous read", "platform", "revision", "pins"}
+
+
+def test_each_fault_of_an_image_is_named(place: Place, source: Path, repository: Repository) -> None:
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    commit = git(source, "rev-parse", "HEAD")
+    stale = labels(source) | {"org.iris-images.pin.harbor-commit": "0" * 40}
+    repository.image(
+        f"tpu-{commit}",
+        layers=[layer({"big": bytes(range(256)) * 8000 + secret.encode()}) + b"\0" * 1_000_000],
+        architecture="arm64",
+        config={"Labels": stale, "Env": [f"X={secret}"]},
+        kind="docker",
+        layer_type="application/vnd.oci.image.layer.v1.tar+zstd",
+    )
+    verdict, code = verified(place, source, f"{repository}:tpu-{commit}")
+    assert code == 15
+    assert rows(verdict, "fail").keys() == {
+        *(
+            "platform",
+            "layer count",
+            "largest layer",
+            "media types",
+            "pin harbor-commit",
+            "secrets",
+            "asserts",
+        )
+    }
+    assert secret not in json.dumps(verdict)
+
+
+def test_an_index_is_looked_through(place: Place, source: Path, repository: Repository) -> None:
+    child = repository.image(**fit(source))
+    attestations = [
+        on(
+            repository.image(),
+            "unknown/unknown",
+            annotations={"vnd.docker.reference.type": "attestation-manifest"},
+        ),
+        on(repository.image(layers=[layer({"a": b"a"})]), "unknown/unknown", artifactType="application/x"),
+    ]
+    repository.index("fit", [on(child, "linux/amd64"), *attestations])
+    verdict, code = verified(place, source, f"{repository}:fit", words=("--commit=HEAD",))
+    assert (verdict["verdict"], code) == ("pass", 0)
+    assert "2 attestation(s)" in rows(verdict, "pass")["platforms of the index"]["seen"]
+    assert verdict["images"][0]["read"]["manifest"] == child["digest"]
+
+    repository.index("nested", [repository.index("inner", [on(child, "linux/amd64")])], kind="docker")
+    verdict, code = verified(place, source, f"{repository}:nested", words=("--commit=HEAD",))
+    assert (code, rows(verdict, "warn").keys()) == (0, {"nested index"})
+
+
+def test_an_extra_architecture_and_a_missing_child_fail(
+    place: Place, source: Path, repository: Repository
+) -> None:
+    child = repository.image(**fit(source))
+    other = repository.image(**fit(source), architecture="arm64")
+    repository.index("both", [on(child, "linux/amd64"), on(other, "linux/arm64")])
+    verdict, _ = verified(place, source, f"{repository}:both")
+    assert rows(verdict, "fail").keys() == {"platforms of the index"}
+    command.run(["crane", "delete", f"{repository}@{other['digest']}"], timeout=60)
+    verdict, _ = verified(place, source, f"{repository}:both")
+    assert other["digest"] in rows(verdict, "fail")["index"]["seen"]
+    command.run(["crane", "delete", f"{repository}@{child['digest']}"], timeout=60)
+    verdict, code = verified(place, source, f"{repository}:both")
+    assert (code, "platform" in rows(verdict, "pass", "fail")) == (15, False)
+
+
+def test_references_of_one_digest_are_one_image(place: Place, source: Path, repository: Repository) -> None:
+    digest = repository.image("a", **fit(source))["digest"]
+    repository.image("b", **fit(source))
+    refs = (f"{repository}:a", f"{repository}:b", f"{repository}@{digest}")
+    verdict, _ = verified(place, source, *refs, words=("--commit=HEAD",))
+    assert [image["names"] for image in verdict["images"]] == [list(refs)]
+
+
+def test_the_pins_are_those_of_the_commit_that_was_asked_for(
+    place: Place, source: Path, repository: Repository
+) -> None:
+    repository.image("a", **fit(source))
+    git(source, "commit", "--quiet", "--allow-empty", "--message", "two")
+    verdict, _ = verified(place, source, f"{repository}:a", words=("--commit=HEAD",))
+    assert rows(verdict, "fail").keys() == {"revision"}
+    verdict, _ = verified(place, source, f"{repository}:a", words=("--commit=HEAD~1",))
+    assert rows(verdict, "fail") == {}
+
+
+def test_a_commit_that_the_checkout_lacks_fails(place: Place, source: Path, repository: Repository) -> None:
+    config = {"Labels": labels(source) | {"org.opencontainers.image.revision": "9" * 40}}
+    repository.image("a", layers=TWO, config=config, history=[STEP])
+    verdict, _ = verified(place, source, f"{repository}:a")
+    assert rows(verdict, "fail").keys() == {"pins"}
+    assert "9" * 40 in rows(verdict, "fail")["pins"]["seen"]
+
+
+PRIVATE = Fault(status=401, headers={"WWW-Authenticate": 'Basic realm="test"'})
+
+
+def private(method: str, path: str, authorization: str) -> Fault | int:
+    """A registry in front of which somebody stands who wants a login."""
+    return 0 if authorization else PRIVATE
+
+
+def test_a_private_image_is_read_and_fails(
+    place: Place, source: Path, host: str, repository: Repository
+) -> None:
+    repository.image("a", **fit(source))
+    with faulty(int(host.split(":")[1]), private) as proxy:
+        ref = f"127.0.0.1:{proxy.port}/{repository.path}:a"
+        login = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": "made-up"}
+        words = ("--json", f"--context={source}", f"--ref={ref}", "--commit=HEAD")
+        verdict = json.loads(place.inv("verify.tpu", *words, ok=(15,), **login).stdout)
+        assert rows(verdict, "fail").keys() == {"anonymous read"}
+        assert rows(verdict, "fail")["anonymous read"]["seen"].startswith("private")
+        assert place.inv("verify.tpu", *words, ok=(8,)).stdout == ""
+
+
+def test_a_broken_login_of_this_machine_changes_nothing(
+    place: Place, source: Path, repository: Repository, tmp_path: Path
+) -> None:
+    repository.image("a", **fit(source))
+    (tmp_path / "config.json").write_text('{"credsStore": "missing-helper"}')
+    words = ("verify.tpu", f"--context={source}", f"--ref={repository}:a", "--commit=HEAD")
+    assert place.inv(*words, DOCKER_CONFIG=str(tmp_path)).stdout.splitlines()[-1].startswith("pass: ")
+
+
+def test_what_cannot_be_read_has_no_verdict(place: Place, source: Path, host: str) -> None:
+    words = ("verify.tpu", f"--context={source}")
+    assert "does not" in place.inv(*words, f"--ref={host}/team/none:a", ok=(10,)).stderr
+    with faulty(
+        int(host.split(":")[1]), lambda *_: Fault(status=429, headers={"Retry-After": "600"})
+    ) as proxy:
+        place.inv(*words, f"--ref=127.0.0.1:{proxy.port}/team/none:a", ok=(14,))
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "",
+        "-x",
+        "sha256:abc",
+        "ghcr.io/Team/image:a",
+        "image:a",
+        "ghcr.io/team/image:$TAG",
+        "ghcr.io/team/image:a b",
+    ],
+)
+def test_a_reference_that_cannot_be_is_refused(place: Place, source: Path, ref: str) -> None:
+    result = place.inv("verify.tpu", f"--context={source}", f"--ref={ref}", ok=(2,))
+    assert "Next:" in result.stderr or "give" in result.stderr
+
+
+def test_a_reference_with_port_tag_and_digest_is_one(
+    place: Place, source: Path, repository: Repository
+) -> None:
+    digest = repository.image("a", **fit(source))["digest"]
+    verdict, _ = verified(place, source, f"{repository}:a@{digest}", words=("--commit=HEAD",))
+    assert verdict["verdict"] == "pass"
+
+
+def test_a_local_build_its_tag_and_its_record(place: Place, tmp_path: Path) -> None:
+    folder = context(
+        tmp_path / "source", "COPY docker/images.toml /\nRUN true # /opt/iris-images/asserts.py\n"
+    )
+    record, _ = place.build("tpu", f"--context={folder}")
+    verdict, _ = verified(place, folder)
+    assert rows(verdict, "fail").keys() <= {"asserts", "lock"}
+    kept = json.loads(place.inv("record.tpu", "--json", f"--build={record['id']}").stdout)
+    assert kept["verified"][-1] == verdict["images"][0]
+
+    moved = record["destination"]
+    command.run(["crane", "mutate", moved, "--label=moved=yes", f"--tag={moved}"], timeout=60)
+    verdict, _ = verified(place, folder)
+    assert record["result"]["digest"] in rows(verdict, "fail")["tag"]["expected"]
+    verdict, _ = verified(place, folder, record["result"]["digest"])
+    assert "tag" in rows(verdict, "fail")
