@@ -67,6 +67,18 @@ PROMOTE_HELP = {
     "dry-run": "print the plan; change nothing",
     "yes": "do not ask on the terminal",
 }
+PIN_HELP = {
+    "launcher": "the checkout that holds the launcher; docker/images.toml names file and constant",
+    "digest": PROMOTE_HELP["digest"],
+    "cluster": VERIFY_HELP["cluster"],
+    "context": BUILD_HELP["context"],
+    "variant": BUILD_HELP["variant"],
+    "architecture": "amd64 (default) or arm64",
+    "reason": "one line, which stands beside the value",
+    "revert": "write back what the last pin replaced",
+    "commit": "also commit it in the launcher's repository; nothing is pushed",
+    "dry-run": "show the difference; change nothing",
+}
 ROLLBACK_HELP = {
     "to": "sha256:… that passed; by default the last one that was promoted and not taken back",
     "not-before": "a commit: warn when the target does not contain it",
@@ -212,6 +224,54 @@ def promotions_task(image: catalogue.Image) -> Callable[..., None]:
     return promotions
 
 
+def pin_task(image: catalogue.Image) -> Callable[..., None]:
+    """The task that writes a digest of one image into its launcher."""
+
+    def pin(
+        c: Context,
+        launcher: str,
+        digest: str | bool = "",
+        cluster: str = "",
+        context: str = str(ROOT),
+        variant: str = "",
+        architecture: str = "amd64",
+        reason: str = "",
+        revert: bool = False,
+        commit: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        with told():
+            from scripts import settings
+            from scripts.release import pin
+
+            found = settings.read(c.config, cluster)
+            chosen = catalogue.of_context(Path(context), image)
+            holder = pin.Holder(chosen, Path(launcher), variant, architecture)
+            options = pin.Options(reason=reason, dry_run=dry_run, commit=commit)
+            if revert:
+                pin.revert(found, holder, options)
+            else:
+                pin.pin(found, holder, Path(context), digest, options)
+
+    pin.__doc__ = f"Write a digest of {image.name} that passed into the launcher that uses it."
+    return pin
+
+
+@task(
+    iterable=["path"],
+    help={
+        "path": "a file, or a git checkout; may be repeated; by default this one",
+        "cluster": VERIFY_HELP["cluster"],
+    },
+)
+def check(c: Context, path: list[str], cluster: str = "") -> None:
+    """Say of every image in files whether it floats, can be pulled, and is the one that constants hold."""
+    with told():
+        from scripts import run, settings
+
+        run.check_pins(settings.read(c.config, cluster), list(IMAGES.values()), path or ["."])
+
+
 def smoke_task(image: catalogue.Image) -> Callable[..., None]:
     """The task that runs the asserts of a pushed image on a cluster."""
 
@@ -312,11 +372,13 @@ def collected(image: catalogue.Image) -> Iterator[tuple[str, Callable[..., None]
     yield "promote", task(promote_task(image), help=PROMOTE_HELP, optional=["digest"])
     yield "rollback", task(rollback_task(image), help=ROLLBACK_HELP)
     yield "promotions", task(promotions_task(image), help={"cluster": VERIFY_HELP["cluster"]})
+    yield "pin", task(pin_task(image), help=PIN_HELP, optional=["digest"], positional=[])
     yield "record", task(record_task(image), help=RECORD_HELP)
 
 
 ns = Collection(watch, logs, cancel)
 ns.add_collection(Collection("local", up, status, down))
+ns.add_collection(Collection("pins", check))
 for _image in IMAGES.values():
     for _name, _task in collected(_image):
         if _name not in ns.collections:

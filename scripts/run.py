@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from scripts import build, catalogue, command, markdown, records, sites, smoke, target, verify, view
@@ -18,6 +19,7 @@ from scripts.records import Record
 from scripts.registry import access, artifact, checks, crane, reference
 from scripts.registry import image as registry_image
 from scripts.registry.checks import Verdict
+from scripts.release import check
 from scripts.settings import LOCAL, Settings
 from scripts.target import Target
 from scripts.verify import Question
@@ -98,6 +100,20 @@ def verify_image(settings: Settings, question: Question, *, as_json: bool) -> No
                 f"{result.named.reference} is not fit: {', '.join(failed)}.",
                 "the rows of these checks say what to do.",
             )
+
+
+def check_pins(settings: Settings, images: Sequence[Image], paths: Sequence[str]) -> None:
+    """Check every image reference in files and print a row for each.
+
+    Raises:
+        Unfit: a constant holds what cannot be relied on.
+        InputError: a path that is neither a file nor a git checkout.
+    """
+    rows = check.check(settings, images, [Path(path) for path in paths])
+    view.rows(rows)
+    if failed := [row.check for row in rows if row.verdict is Verdict.FAIL]:
+        what = f"{len(failed)} of {len(rows)} references cannot be relied on, the first in {failed[0]}."
+        raise Unfit(what, "the rows say what to do.")
 
 
 def smoke_image(settings: Settings, image: Image, ref: str | None) -> None:

@@ -20,7 +20,7 @@ from scripts.iris.cli import JobState
 from scripts.iris.watch_job_state import Update
 from scripts.outcome import PHASE
 from scripts.progress import console, say, size
-from scripts.registry.checks import Result, Verdict
+from scripts.registry.checks import Check, Result, Verdict
 
 COLOURS = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 LINE_WIDTH = 10_000
@@ -126,17 +126,25 @@ def plan(facts: dict[str, Any], argv: str) -> None:
 
 
 def verdict(results: Sequence[Result]) -> None:
-    """Print the verdict on standard output: a row a check; on a terminal folded, elsewhere a line a row."""
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else LINE_WIDTH)
+    """Print the verdict on standard output: a row a check, then the worst of them."""
     for result in results:
-        rows = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        for heading in ("", "check", "expected", "seen", "what to do"):
-            rows.add_column(heading, overflow="fold")
-        for check in result.checks:
-            mark = Text(check.verdict, style=COLOURS[check.verdict])
-            rows.add_row(mark, *map(Text, (check.check, check.expected, check.seen, check.next)))
-        out.print(rows)
-        out.print(Text(f"{result.verdict}: {result.named.reference}", style=COLOURS[result.verdict]))
+        rows(result.checks)
+        _out().print(Text(f"{result.verdict}: {result.named.reference}", style=COLOURS[result.verdict]))
+
+
+def rows(checks: Sequence[Check]) -> None:
+    """Print checks on standard output: on a terminal folded, elsewhere a line a row."""
+    shown = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("", "check", "expected", "seen", "what to do"):
+        shown.add_column(heading, overflow="fold")
+    for check in checks:
+        mark = Text(check.verdict, style=COLOURS[check.verdict])
+        shown.add_row(mark, *map(Text, (check.check, check.expected, check.seen, check.next)))
+    _out().print(shown)
+
+
+def _out() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else LINE_WIDTH)
 
 
 def report(data: dict[str, Any], next_command: str) -> None:

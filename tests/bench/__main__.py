@@ -9,9 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import building, reading, verifying
+from tests.bench import building, reading, releasing, verifying
 
-PARTS = {"building": building.run, "verifying": verifying.run, "reading": reading.run}
+PARTS = {
+    "building": building.run,
+    "verifying": verifying.run,
+    "reading": reading.run,
+    "releasing": releasing.run,
+}
 
 
 def main() -> None:

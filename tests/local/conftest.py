@@ -6,13 +6,13 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scripts.local import registry, services
-from tests.conftest import git
-from tests.local.images import DOCKERFILE, TABLE, Repository
-from tests.local.place import Place, without_tokens
+from tests.local.images import Repository, small_checkout
+from tests.local.place import TOKEN, Place, without_tokens
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,11 +49,16 @@ def repository(host: str, request: pytest.FixtureRequest) -> Repository:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A checkout with the table and the Dockerfile of the small image."""
-    folder = tmp_path / "source"
-    (folder / "docker").mkdir(parents=True)
-    (folder / "docker/images.toml").write_text(TABLE)
-    (folder / "docker/Dockerfile.tpu").write_text(DOCKERFILE)
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", "one")
-    return folder
+    return small_checkout(tmp_path / "source")
+
+
+@pytest.fixture(scope="session")
+def gpurl(place: Place) -> dict[str, Any]:
+    """A build of gpu-rl, with a token of the user's."""
+    return place.build("gpurl", REGISTRY_USER="someone", REGISTRY_TOKEN=TOKEN)[0]
+
+
+@pytest.fixture(scope="session")
+def tpu(place: Place) -> dict[str, Any]:
+    """A build of tpu."""
+    return place.build("tpu")[0]

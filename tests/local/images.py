@@ -43,9 +43,19 @@ tag_prefix = "tpu"
 floating_tag = "tpu"
 layer_ceiling = 1_000_000
 min_layers = 2
+launcher = [{ file = "launch.py", name = "IMAGE" }]
 asserts = ["/python", "/asserts.py"]
 resources.local = { cpu = 1, memory = "1GB", disk = "1GB", timeout_seconds = 60 }
 resources.amd64 = { cpu = 1, memory = "1GB", disk = "1GB", timeout_seconds = 60 }
+"""
+LAUNCHER = """\
+\"\"\"Starts jobs.\"\"\"
+
+IMAGE = (
+    "REPOSITORY"
+    # before: REPOSITORY@sha256:1111111111111111111111111111111111111111111111111111111111111111
+    "@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+)
 """
 DOCKERFILE = """\
 ARG HARBOR_COMMIT=1ffb4003f202daadcb7e407f449bd62278b5e8e1
@@ -163,3 +173,14 @@ def labels(source: Path) -> dict[str, str]:
 def fit(source: Path) -> dict[str, Any]:
     """What makes an image of that checkout fit."""
     return {"layers": TWO, "config": {"Labels": labels(source)}, "history": [STEP]}
+
+
+def small_checkout(folder: Path) -> Path:
+    """A checkout with the table and the Dockerfile of the small image, made in that folder."""
+    (folder / "docker").mkdir(parents=True)
+    (folder / "docker/images.toml").write_text(TABLE)
+    (folder / "docker/Dockerfile.tpu").write_text(DOCKERFILE)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "one")
+    return folder

@@ -17,6 +17,7 @@ from tests.conftest import git
 ROOT = Path(__file__).resolve().parents[2]
 INV = Path(sys.executable).with_name("inv")
 BUILD_SECONDS = 900.0
+TOKEN = "made-up-token-7f3a9c21d5"
 PROBE = """\
 ARG BASE_IMAGE
 ARG PYTHON_VERSION=

@@ -19,9 +19,8 @@ from scripts.local import sandbox, services, tool_images
 from scripts.registry import reference
 from tests.conftest import CACHE, git
 from tests.local.faulty_proxy import faulty
-from tests.local.place import INV, ROOT, SMALL, Place, context, files, processes
+from tests.local.place import INV, ROOT, SMALL, TOKEN, Place, context, files, processes
 
-TOKEN = "made-up-token-7f3a9c21d5"
 LOGIN = base64.b64encode(f"someone:{TOKEN}".encode()).decode()
 FORMS = (TOKEN, LOGIN, base64.b64encode(TOKEN.encode()).decode(), TOKEN.encode().hex())
 """The token as it is, and as files of logins and dumps hold it."""
@@ -52,18 +51,6 @@ try:
 except OSError as refused:
     print("refused:", refused)
 """
-
-
-@pytest.fixture(scope="module")
-def gpurl(place: Place) -> dict[str, Any]:
-    """A build of gpu-rl, with a token of the user's."""
-    return place.build("gpurl", REGISTRY_USER="someone", REGISTRY_TOKEN=TOKEN)[0]
-
-
-@pytest.fixture(scope="module")
-def tpu(place: Place) -> dict[str, Any]:
-    """A build of tpu."""
-    return place.build("tpu")[0]
 
 
 def absent(reference: str) -> bool:
