@@ -16,6 +16,13 @@ BIN = Path(sys.executable).parent
 os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 SHELL_SCRIPTS = ["scripts/setup", ".ci/run", *map(str, sorted(Path().glob("docker/**/*.sh")))]
 SHELL_SCRIPTS += map(str, sorted(Path("scripts").glob("**/*.sh")))
+ENVIRONMENTS = {
+    "scripts/iris": "3.12",
+    "scripts/wheels": "3.11",
+    "scripts/wheels/rehearsal": "3.12",
+    "docker/wheel-sets/small": "3.12",
+}
+"""The folders with a requirements.in, and the oldest Python that it is for."""
 PLATFORMS = ("linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64")
 
 
@@ -26,7 +33,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("shellcheck", "--external-sources", *SHELL_SCRIPTS)
-    session.run("hadolint", *map(str, sorted(Path("docker").glob("Dockerfile.*"))))
+    session.run("hadolint", *map(str, sorted(Path("docker").glob("**/Dockerfile*"))))
 
 
 @nox.session
@@ -46,8 +53,20 @@ def crane_wheels(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def iris_versions(session: nox.Session) -> None:
-    """Pin the environment of the local Iris anew, from scripts/iris/requirements.in."""
+def wheels(session: nox.Session) -> None:
+    """Compile a wheel set natively, or find that it is made. `-- --set gpu-rl`, `-- --help`."""
+    session.run("python", "-m", "scripts.wheels", *session.posargs)
+
+
+@nox.session(default=False)
+def wheels_rehearse(session: nox.Session) -> None:
+    """Try the production set's first compilations for one architecture, stopped and resumed."""
+    session.run("python", "-m", "scripts.wheels.rehearse")
+
+
+@nox.session(default=False)
+def versions(session: nox.Session) -> None:
+    """Pin the environments anew that are not this one: each requirements.txt from its requirements.in."""
     bare = [
         "--generate-hashes",
         "--no-annotate",
@@ -55,8 +74,11 @@ def iris_versions(session: nox.Session) -> None:
         "--no-emit-index-url",
         "--no-emit-find-links",
     ]
-    pins = ["--output-file", "scripts/iris/requirements.txt", "scripts/iris/requirements.in"]
-    session.run("uv", "pip", "compile", "--upgrade", "--universal", "--python-version", "3.12", *bare, *pins)
+    for folder, python in ENVIRONMENTS.items():
+        pins = ["--output-file", f"{folder}/requirements.txt", f"{folder}/requirements.in"]
+        session.run(
+            "uv", "pip", "compile", "--upgrade", "--universal", "--python-version", python, *bare, *pins
+        )
 
 
 @nox.session(default=False)

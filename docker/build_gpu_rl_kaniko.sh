@@ -43,7 +43,7 @@ expected_manifest() { # sets EXPECTED: the lines that a set for these pins has
 check_manifest() { # names each line that differs, wanted and found
   local found line differs=''
   expected_manifest
-  mapfile -t found <"$1"
+  mapfile -t found < <(sed /^WHEEL=/d "$1")
   for ((line = 0; line < ${#EXPECTED[@]} || line < ${#found[@]}; line++)); do
     [[ ${EXPECTED[line]:-} == "${found[line]:-}" ]] ||
       differs+="; line $((line + 1)): wanted '${EXPECTED[line]:-}', found '${found[line]:-}'"

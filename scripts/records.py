@@ -126,7 +126,7 @@ def of_digest(folder: Path, image: str, digest: str) -> Record | None:
 def document(record: Record) -> bytes:
     """A record as it travels, the same bytes for the same record. Its argv holds paths and stays here."""
     travels = {name: value for name, value in record.data.items() if name != "argv"}
-    return json.dumps(travels, indent=2, sort_keys=True).encode()
+    return json.dumps(travels, indent=2).encode()
 
 
 def of_document(content: bytes) -> dict[str, Any]:

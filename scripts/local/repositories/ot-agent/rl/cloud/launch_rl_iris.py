@@ -3,7 +3,7 @@
 DEFAULT_RL_DOCKER_IMAGE = (
     "ghcr.io/marin-community/marinskyrl"
     # The one before had a layer of 16.6 GB, which no node could pull:
-    # ghcr.io/marin-community/marinskyrl@sha256:1111111111111111111111111111111111111111111111111111111111111111
+    # @sha256:1111111111111111111111111111111111111111111111111111111111111111
     "@sha256:2222222222222222222222222222222222222222222222222222222222222222"
 )
 DEFAULT_RL_MEGATRON_DOCKER_IMAGE = "ghcr.io/marin-community/marinskyrl:gpu-rl-megatron"
