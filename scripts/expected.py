@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def revision(context: Path, asked: str, reference: Reference, record: Record | N
     return "", ""
 
 
+@cache
+def dockerfile_at(context: Path, commit: str, path: str) -> str:
+    """The Dockerfile of a commit, which never changes.
+
+    Raises:
+        SourceError: the checkout does not have it.
+    """
+    return checkouts.at(context, commit, path)
+
+
 def of(
     context: Path, image: Image, record: Record | None, commit: tuple[str, str], architecture: str, seen: str
 ) -> Expected:
@@ -67,7 +78,7 @@ def _pins(
 ) -> tuple[Mapping[str, str] | None, str]:
     commit, dirty = revision.removesuffix("-dirty"), revision.endswith("-dirty")
     try:
-        text = checkouts.at(context, commit, image.dockerfile)
+        text = dockerfile_at(context, commit, image.dockerfile)
     except SourceError as failure:
         return None, failure.what
     values = dockerfile.pins(text)

@@ -47,7 +47,7 @@ class Record:
         self.data = {**self.data, **changes}
         part = self.path.with_suffix(".part")
         with part.open("w") as file:
-            json.dump(self.data, file, indent=2)
+            file.write(json.dumps(self.data))
             file.flush()
             os.fsync(file.fileno())
         part.rename(self.path)

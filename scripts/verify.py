@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,10 +65,19 @@ def verify(settings: Settings, question: Question) -> list[Result]:
     targets = [target.named(settings, question.image, text) for text in question.refs or (None,)]
     with sites.readable(settings), access.opened(settings.registry_user) as accesses:
         groups: dict[str, list[Looked]] = {}
-        for one in targets:
-            looked = _look(settings, question, one, accesses)
-            groups.setdefault(str(looked.named.reference), []).append(looked)
+        with ThreadPoolExecutor(1) as pool:
+            for one in targets:
+                pool.submit(_prepare, question, one)
+                looked = _look(settings, question, one, accesses)
+                groups.setdefault(str(looked.named.reference), []).append(looked)
         return [_verified(settings, question, group, accesses) for group in groups.values()]
+
+
+def _prepare(question: Question, one: Target) -> None:
+    """Read the Dockerfile of the commit while the registry answers; where that fails, it is told later."""
+    commit, _ = expected.revision(question.context, question.commit, one.reference, one.record)
+    if commit:
+        expected.dockerfile_at(question.context, commit.removesuffix("-dirty"), question.image.dockerfile)
 
 
 def _look(settings: Settings, question: Question, one: Target, accesses: Accesses) -> Looked:

@@ -79,7 +79,7 @@ printf '{"Username":"%s","Secret":"%s"}' "$IRIS_IMAGES_USER" "$IRIS_IMAGES_TOKEN
 
 @dataclass(frozen=True)
 class Document:
-    """A manifest or an index.
+    """A manifest, an index, or a configuration (of which crane does not tell the media type).
 
     Attributes:
         digest: sha256: and the checksum of the exact bytes that the registry gave.
@@ -193,9 +193,14 @@ def blob(reference: Reference, *, env: Env | None = None, timeout: float = TIMEO
     return _json(ask(["blob", str(reference)], env=env, timeout=timeout), reference)
 
 
-def config(reference: Reference, *, env: Env | None = None, timeout: float = TIMEOUT) -> dict[str, Any]:
-    """The image's configuration: env, labels, history, architecture. Errors: see `digest`."""
-    return _json(ask(["config", str(reference)], env=env, timeout=timeout), reference)
+def config(reference: Reference, *, env: Env | None = None, timeout: float = TIMEOUT) -> Document:
+    """The image's configuration: env, labels, history, architecture. Three requests. Errors: see `digest`.
+
+    Of an index crane takes the child for linux/amd64.
+    """
+    text = _asked(["config", str(reference)], env=env, timeout=timeout).stdout
+    digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return Document(digest, "", _json(text, reference), len(text.encode()))
 
 
 def tags(repository: Reference, *, env: Env | None = None, timeout: float = TIMEOUT) -> list[str]:

@@ -7,10 +7,11 @@ Docker's image manifest version 2, schema 2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from scripts.errors import Absent, RegistryError
+from scripts.errors import Absent, IrisImagesError, RegistryError
 from scripts.registry import crane
 from scripts.registry.crane import Document
 from scripts.registry.reference import Reference
@@ -117,10 +118,11 @@ class Named:
 
 @dataclass
 class _Reader:
-    """Reads manifests of one repository, each once."""
+    """Reads manifests of one repository, each once. `guess` is the configuration that was asked for early."""
 
     repository: Reference
     env: Env
+    guess: Document | None
     documents: dict[str, Document | None] = field(default_factory=dict)
 
     def document(self, digest: str) -> Document | None:
@@ -141,6 +143,12 @@ class _Reader:
             if inner and kind_of(inner) in INDEXES:
                 yield from self.children(inner)
 
+    def config(self, digest: str) -> dict[str, Any]:
+        """A configuration by digest."""
+        if self.guess and self.guess.digest == digest:
+            return self.guess.data
+        return crane.blob(self.repository.at(digest), env=self.env)
+
     def image(self, document: Document) -> Pushed:
         """The image of a manifest, with its configuration."""
         data = document.data
@@ -149,7 +157,7 @@ class _Reader:
             self.repository.at(document.digest),
             kind_of(document),
             tuple(Layer(entry["digest"], entry["size"], entry["mediaType"]) for entry in data["layers"]),
-            crane.blob(self.repository.at(config_digest), env=self.env),
+            self.config(config_digest),
             config_digest,
             data.get("annotations") or {},
         )
@@ -158,15 +166,18 @@ class _Reader:
 def look(reference: Reference, architecture: str, *, env: Env = None) -> Named:
     """What a reference gives now, and of an index the image for linux and that architecture.
 
-    One image is given whatever its architecture: its own configuration says that. Four requests for an image.
+    One image is given whatever its architecture: its own configuration says that. Five requests for an image.
 
     Raises:
         Absent: there is no such tag, digest or repository.
         RegistryError: it is of no kind that a node can run, or the registry gave another answer.
     """
-    top = crane.manifest(reference, env=env)
+    # Side by side: most of the time goes to the login of each call.
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(_config, reference, env)
+        top = crane.manifest(reference, env=env)
     pinned, kind = reference.at(top.digest), kind_of(top)
-    reader = _Reader(pinned, env)
+    reader = _Reader(pinned, env, early.result())
     if kind not in INDEXES:
         return Named(pinned, kind, image=reader.image(top))
     children = tuple(reader.children(top))
@@ -195,6 +206,14 @@ def kind_of(document: Document) -> str:
                 return kind
     what = document.media_type or "without a media type"
     raise RegistryError(f"The manifest {document.digest} is {what}: no image that a node can run.")
+
+
+def _config(reference: Reference, env: Env) -> Document | None:
+    """The configuration that a reference gives; None where that is no answer: it is asked for again then."""
+    try:
+        return crane.config(reference, env=env)
+    except IrisImagesError:
+        return None
 
 
 def _child(entry: Mapping[str, Any]) -> Child:
