@@ -53,7 +53,7 @@ def count_requests(repository: Repository, digest: str, source: Path, work: Path
         through = f"127.0.0.1:{proxy.port}/{repository.path}"
         moved(through, digest, source, work)
         asked = [method for method, path, _ in proxy.requests if path != PING]
-    print(f"promotion: {len(asked)} requests beyond authentication, two of them for the verdict")
+    print(f"promotion: {len(asked)} requests beyond authentication, three of them for the verdict")
 
 
 def moved(repository: str, digest: str, source: Path, work: Path) -> None:
