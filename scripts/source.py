@@ -106,6 +106,16 @@ def contains(path: Path, commit: str, older: str) -> bool:
     return base == older
 
 
+def subjects(path: Path, older: str, newer: str) -> list[str]:
+    """Abbreviated commit and subject of what a newer commit has and an older one has not, the newest first.
+
+    Raises:
+        SourceError: the checkout does not have them.
+    """
+    words = (f"{resolve(path, older)}..{resolve(path, newer)}",)
+    return _git(path, "log", "--format=%h %s", *words).splitlines()
+
+
 def at(path: Path, commit: str, file: str) -> str:
     """The text of a file of the checkout at a commit (40 hexadecimal digits).
 

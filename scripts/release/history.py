@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -49,3 +50,10 @@ def kept(floating: Reference, *, env: Env = None) -> list[Kept]:
         if match
     ]
     return sorted(found, key=lambda one: (one.when, one.word))
+
+
+def past(floating: Reference, *, env: Env = None) -> list[tuple[Kept, str]]:
+    """What the registry keeps of a floating tag, each with its digest, the oldest first."""
+    found = kept(floating, env=env)
+    with ThreadPoolExecutor(8) as pool:
+        return list(zip(found, pool.map(lambda one: crane.digest(one.tag, env=env), found), strict=True))

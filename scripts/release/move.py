@@ -51,6 +51,11 @@ class Move:
     after: Holding
     began: datetime
 
+    @property
+    def ends(self) -> list[Holding]:
+        """What the tag gives now, where it gives something, and what it will give."""
+        return [end for end in (self.before, self.after) if end]
+
     def rows(self) -> Iterator[tuple[str, str]]:
         """The plan for a person: now, then, and what changes between the two."""
         yield "tag", str(self.floating)

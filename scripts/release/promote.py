@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from scripts.catalogue import Image
 from scripts.errors import Absent, InputError, SourceError
 from scripts.progress import console, say
 from scripts.records import Record
-from scripts.registry import crane, image, reference
+from scripts.registry import access, crane, image, reference
 from scripts.registry.checks import REVISION, Verdict
 from scripts.registry.crane import Document
 from scripts.registry.image import INDEXES, Env, Named, Pushed
@@ -23,6 +25,9 @@ from scripts.release.history import Kept
 from scripts.release.move import Holding, Move
 from scripts.settings import Settings
 from scripts.verify import Question
+
+SHOWN_COMMITS = 10
+VERBS = {history.PROMOTION: "gave way", history.ROLLBACK: "was taken back"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def promote(settings: Settings, of: Image, context: Path, digest: str | bool, op
         pushed = result.named.image
         after = _holding(target.digest, pushed) if pushed else Holding(target.digest)
         planned = Move(floating, history.PROMOTION, before, after, began)
-        if _carried_out(settings, of, planned, options, env) and record:
+        if _carried_out(settings, of, context, planned, options, env) and record:
             promoted = {"when": records.now(), "tag": str(floating), "why": options.why}
             record.add("promoted", promoted)
     _say_what_it_does_not(of, floating)
@@ -89,7 +94,7 @@ def rollback(
     with sites.readable(settings), sites.writing(settings, floating.host) as env:
         began = datetime.now(UTC)
         now = crane.digest(floating, env=env)
-        past = [(kept, crane.digest(kept.tag, env=env)) for kept in history.kept(floating, env=env)]
+        past = history.past(floating, env=env)
         digest = _way_back(settings, of, floating, now, past, to)
         named = image.look(floating.at(digest), sites.architecture(settings), env=env)
         after = _holding(digest, named.image) if named.image else Holding(digest)
@@ -97,26 +102,29 @@ def rollback(
             _warn_if_older(context, after.labels.get(REVISION, ""), not_before)
         before = _known(settings, of, now) or Holding(now)
         planned = Move(floating, history.ROLLBACK, before, after, began)
-        _carried_out(settings, of, planned, options, env)
+        _carried_out(settings, of, context, planned, options, env)
     _say_what_it_does_not(of, floating)
 
 
 def promotions(settings: Settings, of: Image) -> None:
     """Print what the floating tag gave and gives now, and what became of moves that broke off."""
     floating = _floating(settings, of)
-    with sites.readable(settings), sites.writing(settings, floating.host) as env:
-        past = [(kept, crane.digest(kept.tag, env=env)) for kept in history.kept(floating, env=env)]
-        try:
-            now = crane.digest(floating, env=env)
-        except Absent:
-            now = ""
-    followers = [*(digest for _, digest in past[1:]), now]
-    for (kept, digest), after in zip(past, followers, strict=False):
-        verb = "promoted" if kept.move == history.PROMOTION else "rolled back"
-        print(f"{kept.when:%Y-%m-%dT%H:%M:%SZ}  {verb}  {digest} → {after}  (kept as {kept.tag.tag})")
+    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+        past, now = accesses(floating.host).ask(partial(_told, floating))[0]
+    for (kept, digest), after in zip(past, [*(digest for _, digest in past[1:]), now], strict=False):
+        what = f"{VERBS[kept.move]} to {after}" if digest != after else "not moved"
+        print(f"{kept.when:%Y-%m-%dT%H:%M:%SZ}  {digest} {what} (kept as {kept.tag.tag})")
     print(f"now: {floating} gives {now or 'nothing: there is no such tag'}")
     for record in records.unfinished(settings.promotions, of.name):
         print(f"{record.id} broke off ({record.data['state']}): {_truth(record.data, now)}")
+
+
+def _told(floating: Reference, env: Env) -> tuple[list[tuple[Kept, str]], str]:
+    """What the registry keeps of a floating tag, and what that gives now; empty: there is no such tag."""
+    try:
+        return history.past(floating, env=env), crane.digest(floating, env=env)
+    except Absent:
+        return [], ""
 
 
 def _floating(settings: Settings, of: Image) -> Reference:
@@ -210,9 +218,26 @@ def _warn_if_older(context: Path, revision: str, fix: str) -> None:
         say(f"warning: whether the target contains {commit} is not known. {failure.what}")
 
 
-def _carried_out(settings: Settings, of: Image, planned: Move, options: Options, env: Env) -> bool:
+def _commits(context: Path, planned: Move) -> Iterator[tuple[str, str]]:
+    """What lies between the revisions of the two images, for the plan."""
+    ends = [holding.labels.get(REVISION, "").removesuffix("-dirty") for holding in planned.ends]
+    if len(ends) < 2 or ends[0] == ends[1]:
+        return
+    for what, pair in (("commits", ends), ("commits taken back", ends[::-1])):
+        try:
+            found = source.subjects(context, *pair)
+        except SourceError as failure:
+            found = [f"not known: {failure.what}"]
+        if found:
+            more = [f"and {len(found) - SHOWN_COMMITS} more"] if len(found) > SHOWN_COMMITS else []
+            yield what, "; ".join([*found[:SHOWN_COMMITS], *more])
+
+
+def _carried_out(
+    settings: Settings, of: Image, context: Path, planned: Move, options: Options, env: Env
+) -> bool:
     """Show the plan, ask, and move. False: nothing was to be done, or nothing was wanted."""
-    view.table("Plan", dict(planned.rows()))
+    view.table("Plan", dict([*planned.rows(), *_commits(context, planned)]))
     if planned.before and planned.before.digest == planned.after.digest:
         say(f"{planned.floating} gives that digest already: nothing to do.")
         return False

@@ -84,7 +84,8 @@ def test_a_promotion_keeps_the_way_back_and_a_rollback_takes_it(tag: Tag) -> Non
     assert tag.now == one
     assert "No earlier promotion" in tag.rollback(ok=(2,)).stderr
     moves = tag.promotions().splitlines()
-    assert [line.split()[1] for line in moves[:4]] == ["promoted", "promoted", "rolled", "rolled"]
+    verbs = [" ".join(line.split()[2:5]) for line in moves[:4]]
+    assert verbs == ["gave way to", "gave way to", "was taken back", "was taken back"]
     assert moves[-1].endswith(f"gives {one}")
     tag.rollback(f"--to={three}")
     assert tag.now == three
@@ -151,7 +152,10 @@ def test_a_rollback_warns_of_a_target_without_the_fix(tag: Tag) -> None:
     git(tag.source, "commit", "--quiet", "--allow-empty", "--message", "the fix")
     two = tag.push("two")
     tag.promote(f"--digest={two}")
-    assert "does not contain" in tag.rollback("--not-before=HEAD", "--dry-run").stderr
+    shown = tag.rollback("--not-before=HEAD", "--dry-run").stderr
+    assert "does not contain" in shown
+    assert "commits taken back" in shown
+    assert "the fix" in shown
     assert "warning" not in tag.rollback("--not-before=HEAD~1", "--dry-run").stderr
     never = tag.repository.image("never", config={})["digest"]
     assert "never passed" in tag.rollback(f"--to={never}", ok=(2,)).stderr
