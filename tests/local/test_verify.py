@@ -210,3 +210,143 @@ def test_a_local_build_its_tag_and_its_record(place: Place, tmp_path: Path) -> N
     assert record["result"]["digest"] in rows(verdict, "fail")["tag"]["expected"]
     verdict, _ = verified(place, folder, record["result"]["digest"])
     assert "tag" in rows(verdict, "fail")
+
+
+def of_path(proxy_host: str) -> list[str]:
+    """Repositories behind a proxy whose names say what becomes of a question about them."""
+    return [f"{proxy_host}/public/{name}" for name in ("private", "absent", "limited", "broken", "open")]
+
+
+def by_name(method: str, path: str, authorization: str) -> Fault | int:
+    """What a proxy answers for those repositories."""
+    if "/limited/" in path:
+        return Fault(status=429, headers={"Retry-After": "600"})
+    if "/private/" in path and not authorization:
+        return PRIVATE
+    return 500 if "/broken/" in path else 0
+
+
+def test_private_absent_limited_and_broken_are_four_answers(
+    place: Place, source: Path, host: str, repository: Repository
+) -> None:
+    repository.image("a", **fit(source))
+    for name in ("private", "open"):
+        Repository(host, f"public/{name}").image("a")
+    with faulty(int(host.split(":")[1]), by_name) as proxy:
+        names = of_path(f"127.0.0.1:{proxy.port}")
+        table = source / "docker/images.toml"
+        table.write_text(table.read_text().replace("min_layers", f"public = {json.dumps(names)}\nmin_layers"))
+        words = ("--json", f"--context={source}", f"--ref={repository}:a", "--commit=HEAD")
+        login = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": "made-up"}
+        verdict = json.loads(place.inv("verify.tpu", *words, ok=(15,), **login).stdout)
+    read = [row for row in verdict["images"][0]["checks"] if row["check"] == "anonymous read"][1:]
+    assert [row["seen"].split(":")[0].split(",")[0] for row in read] == [
+        *("private", "absent", "rate-limited", "broken", "readable")
+    ]
+    assert [row["verdict"] for row in read] == [*["fail"] * 4, "pass"]
+
+
+LOCKED = """
+version = 1
+[[package]]
+name = "harbor"
+version = "0.8.1"
+source = { git = "https://github.com/marin-community/harbor.git?rev=main#COMMIT" }
+"""
+LOCK_TABLE = 'lock = { package = "harbor", pin = "HARBOR_COMMIT", repository = "A", commit = "B"RESYNCS }\n'
+
+
+@pytest.mark.parametrize(
+    ("commit", "resyncs", "verdict"),
+    [
+        ("1ffb4003f202daadcb7e407f449bd62278b5e8e1", "", "pass"),
+        ("22d75039694db5c223797d5eec75b5c1ae975ac6", "", "fail"),
+        ("22d75039694db5c223797d5eec75b5c1ae975ac6", ", resyncs = true", "warn"),
+    ],
+)
+def test_a_lock_that_disagrees_is_the_authority_where_workers_install_from_it(
+    place: Place, source: Path, repository: Repository, commit: str, resyncs: str, verdict: str
+) -> None:
+    repository.image("a", **fit(source))
+    table = source / "docker/images.toml"
+    line = LOCK_TABLE.replace("RESYNCS", resyncs)
+    table.write_text(table.read_text().replace("min_layers", f"{line}min_layers"))
+    lock = source / "uv.lock"
+    lock.write_text(LOCKED.replace("COMMIT", commit))
+    words = ("--commit=HEAD", f"--lock={lock}")
+    seen, _ = verified(place, source, f"{repository}:a", words=words)
+    row = rows(seen, verdict)["lock"]
+    assert commit in row["expected"]
+    assert ("the lock is the authority" in row["next"]) == bool(resyncs)
+
+
+SITE = "opt/lib/python3.12/site-packages"
+INSIDE = """
+[[tpu.inside]]
+file = "/opt/lib/python3.*/site-packages"
+package = "harbor"
+commit = "HARBOR_COMMIT"
+[[tpu.inside]]
+file = "/opt/bin/python"
+machine = true
+[[tpu.inside]]
+file = "/opt/job.py"
+pattern = "config != self"
+followed_by = "raise"
+within = 1
+must = false
+"""
+
+
+def python_of(commit: str, machine: int, then: str) -> bytes:
+    """A layer with a package of that commit, a program of that machine, and what follows a guard."""
+    url = json.dumps({"vcs_info": {"commit_id": commit}})
+    return layer(
+        {
+            f"{SITE}/harbor-0.9.0.dist-info/METADATA": b"Name: harbor\nVersion: 0.9.0\n",
+            f"{SITE}/harbor-0.9.0.dist-info/direct_url.json": url.encode(),
+            "opt/bin/python": b"\x7fELF\x02\x01\x01" + bytes(11) + machine.to_bytes(2, "little") + bytes(44),
+            "opt/job.py": f"if config != self:\n    {then}\nraise Elsewhere\n".encode(),
+        }
+    )
+
+
+def test_what_the_table_asks_for_is_read_from_the_layers(
+    place: Place, source: Path, host: str, repository: Repository
+) -> None:
+    with (source / "docker/images.toml").open("a") as table:
+        table.write(INSIDE)
+    pinned = labels(source)["org.iris-images.pin.harbor-commit"]
+    good = [python_of(pinned, 62, "warn()"), layer({"top": b"1"})]
+    bad = [python_of("0" * 40, 183, "raise Changed"), layer({"top": b"1"})]
+    words = ("--commit=HEAD", "--inside")
+    repository.image("good", **fit(source) | {"layers": good})
+    verdict, code = verified(place, source, f"{repository}:good", words=words)
+    assert (code, rows(verdict, "fail")) == (0, {})
+    assert "2 of 2" in rows(verdict, "pass")["layers read"]["seen"]
+    repository.image("bad", **fit(source) | {"layers": bad})
+    verdict, code = verified(place, source, f"{repository}:bad", words=words)
+    assert rows(verdict, "fail").keys() == {
+        "inside: harbor",
+        "inside: /opt/bin/python",
+        "inside: /opt/job.py",
+    }
+    assert "arm64" in rows(verdict, "fail")["inside: /opt/bin/python"]["seen"]
+
+    for asked, code in (
+        (("--file=/top", "--grep=^1$"), 0),
+        (("--file=/top", "--grep=2"), 15),
+        (("--file=/no",), 15),
+    ):
+        assert verified(place, source, f"{repository}:good", words=("--commit=HEAD", *asked))[1] == code
+    layers = command.output(["crane", "manifest", f"{repository}:good"])
+
+    def cut(method: str, path: str, authorization: str) -> Fault | int:
+        return Fault(cut_after=40) if path.rpartition("/")[2] in layers.partition('"layers"')[2] else 0
+
+    with faulty(int(host.split(":")[1]), cut) as proxy:
+        ref = f"--ref=127.0.0.1:{proxy.port}/{repository.path}:good"
+        told = place.inv(
+            "verify.tpu", f"--context={source}", ref, "--commit=HEAD", "--file=/no", ok=(9,)
+        ).stderr
+    assert "absent" not in told
