@@ -7,6 +7,7 @@ imported when it runs, so that `inv --list` stays quick.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from scripts import catalogue
-from scripts.errors import IrisImagesError
+from scripts.errors import InputError, IrisImagesError
 
 ROOT = Path(__file__).resolve().parent
 # crane and uv of this environment come first, as if it was activated.
@@ -97,6 +98,8 @@ def told() -> Iterator[None]:
         yield
     except IrisImagesError as failure:
         raise Exit(str(failure), code=failure.exit_code) from failure
+    except OSError as failure:
+        raise Exit(f"{failure.strerror or failure}: {failure.filename or 'no file'}.", code=1) from failure
     except KeyboardInterrupt as interrupt:
         raise Exit("Interrupted. The same command continues with what is missing.", code=130) from interrupt
 
@@ -131,6 +134,17 @@ def build_task(image: catalogue.Image) -> Callable[..., None]:
     return build
 
 
+def asked_file(file: str, grep: str) -> list[catalogue.Inside]:
+    """What --file and --grep ask of an image."""
+    if grep and not file:
+        raise InputError("--grep asks for a line of a file.", "name the file with --file.")
+    try:
+        re.compile(grep)
+    except re.error as wrong:
+        raise InputError(f"{grep!r} is not a regular expression: {wrong}.", "correct --grep.") from wrong
+    return [catalogue.Inside(file, grep)] if file else []
+
+
 def verify_task(image: catalogue.Image) -> Callable[..., None]:
     """The task that says whether a pushed image is fit to run."""
 
@@ -152,7 +166,7 @@ def verify_task(image: catalogue.Image) -> Callable[..., None]:
             from scripts.verify import Question
 
             chosen = catalogue.of_context(Path(context), image)
-            read = [catalogue.Inside(file, grep)] if file else []
+            read = asked_file(file, grep)
             read += chosen.inside if inside else ()
             question = Question(chosen, Path(context), tuple(ref), architecture, commit, lock, tuple(read))
             run.verify_image(settings.read(c.config, cluster), question, as_json=json)
@@ -203,8 +217,8 @@ def rollback_task(image: catalogue.Image) -> Callable[..., None]:
             from scripts.release import promote
 
             options = promote.Options(yes=yes, dry_run=dry_run)
-            found = settings.read(c.config, cluster)
-            promote.rollback(found, image, Path(context), to, not_before, options)
+            found, chosen = settings.read(c.config, cluster), catalogue.of_context(Path(context), image)
+            promote.rollback(found, chosen, Path(context), to, not_before, options)
 
     rollback.__doc__ = f"Move the floating tag of {image.name} back to the last digest that was promoted."
     return rollback

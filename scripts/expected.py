@@ -40,7 +40,8 @@ def revision(context: Path, asked: str, reference: Reference, record: Record | N
         SourceError: the commit that was asked for is not in the checkout.
     """
     if asked:
-        return checkouts.resolve(context, asked), "--commit"
+        name, dirty = asked.removesuffix("-dirty"), asked.endswith("-dirty")
+        return checkouts.resolve(context, name) + "-dirty" * dirty, "--commit"
     if record and "inputs" in record.data:
         return record.data["inputs"]["GITSHA"], f"record {record.id}"
     if found := IN_TAG.search(reference.tag):

@@ -8,9 +8,13 @@ from typing import Any
 
 from scripts.progress import size
 
-ACTIVE = re.compile(r"\A\s|\s\Z|[&<>|`*~\[\]\\\r\n]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+UNSEEN = r"\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+"""What a terminal or a browser obeys instead of showing it."""
+ACTIVE = re.compile(
+    rf"\A\s|\s\Z|[&<>|`*~\[\]\\{UNSEEN}]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])",
+)
 """What Markdown, or a table of it, would read as something else than text (GitHub Flavored Markdown)."""
-LITERAL = re.compile(r"(?!\s)[^|`\r\n]+(?<!\s)")
+LITERAL = re.compile(rf"(?!\s)[^|`{UNSEEN}]+(?<!\s)")
 """What can stand between backticks in a table as it is."""
 LOOKS = {"verified": "verify", "smoked": "smoke"}
 """What was found out about an image after its build: the record's name for it, and the task's."""

@@ -46,6 +46,11 @@ def say(text: str) -> None:
     console.print(text, markup=False)
 
 
+def visible(text: str) -> str:
+    """The text with every character that would move a terminal's cursor or colour it written out."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 def size(bytes_: int) -> str:
     """A size for people: GB (10^9) and bytes."""
     return f"{bytes_ / 1e9:.3f} GB ({bytes_:,} bytes)"

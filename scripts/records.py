@@ -15,9 +15,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scripts.cache import locked
 from scripts.errors import InputError, RegistryError
+from scripts.registry import shape
 
 SCHEMA = 1
+RECORD = {
+    **{"id!": str, "image!": str, "state!": str, "created!": str, "error": str, "tag": str},
+    "pins": {str: str},
+    "result": {
+        "reference!": str,
+        "digest!": str,
+        "largest": int,
+        "total": int,
+        "layers": list,
+        "labels": dict,
+    },
+    "verified": [{"verdict!": str, "reference": str, "digest!": str, "checks": list, "read": dict}],
+    "smoked": [{"verdict!": str, "digest!": str}],
+}
+"""What everybody who reads a record relies on."""
 
 
 def now() -> str:
@@ -45,7 +62,8 @@ class Record:
     def update(self, **changes: object) -> None:
         """Merge changes into the record and write it, whole and durable, in one rename."""
         self.data = {**self.data, **changes}
-        part = self.path.with_suffix(".part")
+        # Of this process: two that wrote one file would take it from each other.
+        part = self.path.with_suffix(f".{os.getpid()}.part")
         with part.open("w") as file:
             file.write(json.dumps(self.data))
             file.flush()
@@ -53,8 +71,13 @@ class Record:
         part.rename(self.path)
 
     def add(self, name: str, entry: Mapping[str, Any]) -> None:
-        """Append an entry to a list of the record (what was verified, what was run), the newest last."""
-        self.update(**{name: [*self.data.get(name, []), entry]})
+        """Append an entry to a list of the record (what was verified, what was run), the newest last.
+
+        Others may have written the record since it was read: theirs stays.
+        """
+        with locked(self.path.with_suffix(".lock")):
+            self.data = _read(self.path).data
+            self.update(**{name: [*self.data.get(name, []), entry]})
 
 
 def name(task: str, commit: str) -> str:
@@ -100,7 +123,7 @@ def pushed(folder: Path, image: str) -> Record:
 
 def all_pushed(folder: Path, image: str) -> list[Record]:
     """The records of the builds of an image that were pushed."""
-    return [record for record in _all(folder, image) if record.built and "result" in record.data]
+    return [record for record in _all(folder, image) if record.built and record.data.get("result")]
 
 
 def newest_first(folder: Path, image: str) -> list[Record]:
@@ -108,9 +131,9 @@ def newest_first(folder: Path, image: str) -> list[Record]:
     return sorted(_all(folder, image), key=_age, reverse=True)
 
 
-def unfinished(folder: Path, image: str) -> list[Record]:
-    """The records that are not done, since the last one that is; the oldest first."""
-    found = sorted(_all(folder, image), key=_age)
+def unfinished(folder: Path, image: str, *, tag: str) -> list[Record]:
+    """The records of moves of a tag that are not done, since the last one that is; the oldest first."""
+    found = sorted((one for one in _all(folder, image) if one.data.get("tag") == tag), key=_age)
     done = [number for number, record in enumerate(found, 1) if record.data["state"] == "done"]
     return found[max(done, default=0) :]
 
@@ -118,7 +141,7 @@ def unfinished(folder: Path, image: str) -> list[Record]:
 def of_digest(folder: Path, image: str, digest: str) -> Record | None:
     """The newest record of an image by its digest, a build's before any other."""
     found = [
-        record for record in _all(folder, image) if record.data.get("result", {}).get("digest") == digest
+        record for record in _all(folder, image) if (record.data.get("result") or {}).get("digest") == digest
     ]
     return _newest([record for record in found if record.built] or found, "") if found else None
 
@@ -137,17 +160,27 @@ def of_document(content: bytes) -> dict[str, Any]:
     """
     try:
         data = json.loads(content)
-    except ValueError as broken:
+    except (ValueError, RecursionError) as broken:
         raise RegistryError("The record is not JSON.", "attach it again.") from broken
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
         raise RegistryError(f"The record is of schema {schema}, not {SCHEMA}.", "upgrade this tool.")
+    shape.check("The record", data, RECORD)
     found: dict[str, Any] = data
     return found
 
 
 def _all(folder: Path, image: str) -> list[Record]:
-    return [Record(path, json.loads(path.read_text())) for path in folder.glob(f"{image}/*.json")]
+    return [_read(path) for path in folder.glob(f"{image}/*.json")]
+
+
+def _read(path: Path) -> Record:
+    try:
+        return Record(path, of_document(path.read_bytes()))
+    except RegistryError as damaged:
+        raise InputError(
+            f"{path} cannot be read: {damaged.what}", "move it away, or upgrade this tool."
+        ) from damaged
 
 
 def _newest(found: list[Record], otherwise: str) -> Record:

@@ -12,16 +12,16 @@ from typing import Any
 from scripts import build, catalogue, command, markdown, records, sites, smoke, target, verify, view
 from scripts.build import Plan, Request, Site
 from scripts.catalogue import Image
-from scripts.errors import InputError, IrisError, IrisImagesError, StillRunning, Unfit
+from scripts.errors import InputError, IrisError, IrisImagesError, RegistryError, StillRunning, Unfit
 from scripts.iris.cli import JobState
 from scripts.progress import say
 from scripts.records import Record
-from scripts.registry import access, artifact, checks, crane, reference
+from scripts.registry import artifact, checks, crane, reference
 from scripts.registry import image as registry_image
+from scripts.registry.access import Accesses
 from scripts.registry.checks import Verdict
 from scripts.release import check
 from scripts.settings import LOCAL, Settings
-from scripts.target import Target
 from scripts.verify import Question
 
 INTERRUPTED = 130
@@ -125,7 +125,7 @@ def smoke_image(settings: Settings, image: Image, ref: str | None) -> None:
     """
     say(_where(settings))
     found = target.named(settings, image, ref)
-    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+    with sites.asking(settings, image) as accesses:
         asked = accesses(found.reference.host)
         wanted = sites.architecture(settings)
         named, login = asked.ask(lambda env: registry_image.look(found.reference, wanted, env=env))
@@ -144,9 +144,13 @@ def show_record(settings: Settings, image: Image, build: str, form: Form) -> Non
         InputError: there is none.
         Absent, CredentialError, RegistryError: the registry has none, or does not take one.
     """
+    if form.from_registry and (form.attach or build):
+        raise InputError("--from-registry reads a record; --build and --attach are for one of this machine.")
+    if form.ref and not form.from_registry:
+        raise InputError("--ref names an image in a registry.", "add --from-registry, or give --build.")
     if form.from_registry:
-        with sites.readable(settings), access.opened(settings.registry_user) as accesses:
-            data = records.of_document(_attached(target.named(settings, image, form.ref), accesses))
+        with sites.asking(settings, image) as accesses:
+            data = _attached(settings, image, form.ref, accesses)
     else:
         record = records.load(settings.records, image.name, build)
         data = record.data
@@ -155,10 +159,18 @@ def show_record(settings: Settings, image: Image, build: str, form: Form) -> Non
     print(json.dumps(data, indent=2) if form.json else markdown.render(data), end="\n" if form.json else "")
 
 
-def _attached(found: Target, accesses: access.Accesses) -> bytes:
-    asked = accesses(found.reference.host)
-    digest = found.reference.digest or asked.ask(lambda env: crane.digest(found.reference, env=env))[0]
-    return asked.ask(lambda env: artifact.attached(found.reference.at(digest), env=env))[0]
+def _attached(settings: Settings, image: Image, ref: str | None, accesses: Accesses) -> dict[str, Any]:
+    found = target.named(settings, image, ref).reference
+    asked = accesses(found.host)
+    digest = found.digest or asked.ask(lambda env: crane.digest(found, env=env))[0]
+    data = records.of_document(asked.ask(lambda env: artifact.attached(found.at(digest), env=env))[0])
+    about = data.get("result") or {}
+    if (data["image"], about.get("digest")) != (image.name, digest):
+        raise RegistryError(
+            f"The record beside {found.at(digest)} is about {data['image']} {about.get('digest', '')}.",
+            "attach the right one again.",
+        )
+    return data
 
 
 def _attach(settings: Settings, record: Record) -> None:

@@ -15,7 +15,8 @@ from scripts.iris.cli import Iris
 from scripts.local import machine, toolchain
 from scripts.pins import executors
 from scripts.records import Record
-from scripts.registry import crane, reference
+from scripts.registry import access, crane, reference
+from scripts.registry.access import Accesses
 from scripts.registry.reference import Reference
 from scripts.settings import LOCAL, Settings
 
@@ -92,6 +93,14 @@ def readable(settings: Settings) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@contextmanager
+def asking(settings: Settings, *images: Image) -> Iterator[Accesses]:
+    """Access to registries, the user's token for those of these images; the local one lives meanwhile."""
+    own = {reference.parse(f"{repository(settings, image)}:tag").host for image in images}
+    with readable(settings), access.opened(settings.registry_user, own) as accesses:
+        yield accesses
 
 
 @contextmanager

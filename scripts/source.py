@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 from scripts import command
 from scripts.errors import CommandFailed, SourceError
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
 ARCHIVE = "context.tar.gz"
 BUNDLE_LIMIT = 25 * 1024 * 1024
 """Bytes, compressed: the cap that Iris' client and controller put on a bundle."""
@@ -122,6 +124,8 @@ def at(path: Path, commit: str, file: str) -> str:
     Raises:
         SourceError: the checkout has no such commit, or the commit no such file.
     """
+    if not COMMIT.fullmatch(commit):  # git would take an option for one
+        raise SourceError(f"{commit or 'nothing'} is not a commit.", "40 hexadecimal digits are one.")
     try:
         return _git(path, "show", f"{commit}:{file}") + "\n"
     except (CommandFailed, OSError) as failed:

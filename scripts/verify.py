@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts import expected, inside, records, sites, target
-from scripts.catalogue import Image, Inside
-from scripts.errors import Absent, SourceError
+from scripts.catalogue import ARCHITECTURES, Image, Inside, Lock
+from scripts.errors import Absent, InputError, SourceError
 from scripts.pins import lock
+from scripts.pins.lock import Locked
 from scripts.records import Record
 from scripts.registry import access, checks, crane, image, reference
 from scripts.registry.access import Accesses
@@ -62,8 +63,14 @@ def verify(settings: Settings, question: Question) -> list[Result]:
         InputError, SourceError: a reference or a commit that cannot be.
         Absent, CredentialError, RateLimited, RegistryError, CommandTimeout: the image itself cannot be read.
     """
+    if question.architecture not in ("", *ARCHITECTURES):
+        raise InputError(
+            f"{question.architecture!r} is no architecture.", f"one of {', '.join(ARCHITECTURES)}."
+        )
+    if question.lock and not question.image.lock:
+        raise InputError(f"{question.image.name} has no lock to agree with.", "leave --lock out.")
     targets = [target.named(settings, question.image, text) for text in question.refs or (None,)]
-    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+    with sites.asking(settings, question.image) as accesses:
         groups: dict[str, list[Looked]] = {}
         with ThreadPoolExecutor(1) as pool:
             for one in targets:
@@ -104,8 +111,11 @@ def _verified(settings: Settings, question: Question, group: list[Looked], acces
         access.readable(named.reference.repository, login=first.login),
         *_others(question.image, record, accesses),
         *_tag(record, named, names, accesses),
+        *_both([looked.target.reference for looked in group], accesses),
     ]
-    if named.image:
+    if not named.image:
+        rows.append(checks.no_image(wanted))
+    else:
         rows += _of_image(settings, question, named.image, record, first.target.reference, wanted)
         if question.inside:
             env = accesses(named.reference.host).env(login=first.login)
@@ -128,7 +138,7 @@ def _of_image(
     seen = pushed.labels.get(checks.REVISION, "")
     wanted = expected.of(question.context, question.image, record, commit, architecture, seen)
     yield from checks.of_image(pushed, question.image, wanted)
-    yield from _lock(settings, question, pushed)
+    yield from _lock(settings, question, pushed, wanted.pins or {})
 
 
 def _others(of: Image, record: Record | None, accesses: Accesses) -> Iterator[Check]:
@@ -151,12 +161,7 @@ def _tag(record: Record | None, named: Named, names: tuple[str, ...], accesses: 
     if not record or not record.built:
         return
     built, tag = record.data["result"]["digest"], reference.parse(record.data["destination"])
-    try:
-        now = named.reference.digest
-        if str(tag) not in names:
-            now = accesses(tag.host).ask(lambda env: crane.digest(tag, env=env))[0]
-    except Absent:
-        now = ""
+    now = named.reference.digest if str(tag) in names else _digest_of(tag, accesses)
     expectation = f"{tag} gives {built} (record {record.id})"
     if now == built:
         yield Check("tag", expectation, now, Verdict.PASS)
@@ -165,40 +170,64 @@ def _tag(record: Record | None, named: Named, names: tuple[str, ...], accesses: 
     yield Check("tag", expectation, now or "no such tag", Verdict.FAIL, step)
 
 
-def _lock(settings: Settings, question: Question, pushed: Pushed) -> Iterator[Check]:
-    """Whether the lock, the Dockerfile's pin and the image agree on the package that matters."""
+def _both(references: list[Reference], accesses: Accesses) -> Iterator[Check]:
+    """Of a reference with a tag and a digest: whether the tag gives the digest, which alone is asked for."""
+    for named in references:
+        if named.tag and named.digest:
+            now = _digest_of(replace(named, digest=""), accesses)
+            verdict = Verdict.PASS if now == named.digest else Verdict.FAIL
+            step = "" if now == named.digest else "the tag was moved, or never was of this digest."
+            yield Check("tag", str(named), now or "no such tag", verdict, step)
+
+
+def _digest_of(tag: Reference, accesses: Accesses) -> str:
+    """What a tag gives now; empty: there is no such tag."""
+    try:
+        return accesses(tag.host).ask(lambda env: crane.digest(tag, env=env))[0]
+    except Absent:
+        return ""
+
+
+def _lock(settings: Settings, question: Question, pushed: Pushed, pins: Mapping[str, str]) -> Iterator[Check]:
+    """Whether the lock and the image agree on the package that matters.
+
+    Where the lock is comes from the Dockerfile or the build's record, never from a label: whoever pushed the
+    image wrote that.
+    """
     table = question.image.lock
     if not table:
         return
-    repository, commit, pin = (
-        pushed.labels.get(expected.label(name), "") for name in (table.repository, table.commit, table.pin)
-    )
+    repository, commit = (pins.get(expected.label(name), "") for name in (table.repository, table.commit))
     where = question.lock or f"{table.path} of {repository or '?'} at {commit or '?'}"
     try:
-        if not question.lock and not (repository and commit):
-            raise SourceError("the labels of the image do not say where it is.")
         text = (
             Path(question.lock).read_text()
             if question.lock
             else lock.fetched(settings.cache, repository, commit, table.path)
         )
         found = lock.entries(text, table.package)
-    except (SourceError, OSError) as failure:
+    except (SourceError, OSError, UnicodeDecodeError) as failure:
         step = "check the repository, or give the lock with --lock."
         yield Check("lock", f"{table.package} of {where}", f"not known: {failure}", Verdict.FAIL, step)
         return
+    yield _agreement(table, found, where, pushed.labels.get(expected.label(table.pin), ""))
+
+
+def _agreement(table: Lock, found: list[Locked], where: str, pin: str) -> Check:
     locked = "; ".join(f"{entry.version} from {entry.commit or entry.source}" for entry in found)
-    wanted = f"{table.package} {locked or 'not there'} ({where})"
-    if any(pin in (entry.commit, entry.version.partition("+")[0]) for entry in found):
-        yield Check("lock", wanted, f"{table.pin} {pin}", Verdict.PASS)
-    elif table.resyncs:
+    wanted, seen = f"{table.package} {locked or 'not there'} ({where})", f"{table.pin} {pin or 'no label'}"
+    equal = [pin in (entry.commit, entry.version.partition("+")[0]) for entry in found]
+    if pin and equal and all(equal):
+        return Check("lock", wanted, seen, Verdict.PASS)
+    if pin and any(equal):
+        step = "which of its entries a machine takes depends on the machine: look at their markers."
+        return Check("lock", wanted, seen, Verdict.WARN, step)
+    if table.resyncs:
         step = (
-            "the lock is the authority: workers install from it when they start. Change the lock, or the pin."
+            "the lock is the authority: workers install from it at their start. Change the lock, or the pin."
         )
-        yield Check("lock", wanted, f"{table.pin} {pin}", Verdict.WARN, step)
-    else:
-        step = "make the pin and the lock agree, and build again."
-        yield Check("lock", wanted, f"{table.pin} {pin}", Verdict.FAIL, step)
+        return Check("lock", wanted, seen, Verdict.WARN, step)
+    return Check("lock", wanted, seen, Verdict.FAIL, "make the pin and the lock agree, and build again.")
 
 
 def _evidence(looked: Looked) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rich.text import Text
 from scripts.iris.cli import JobState
 from scripts.iris.watch_job_state import Update
 from scripts.outcome import PHASE
-from scripts.progress import console, say, size
+from scripts.progress import console, say, size, visible
 from scripts.registry.checks import Check, Result, Verdict
 
 COLOURS = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
@@ -139,7 +139,8 @@ def rows(checks: Sequence[Check]) -> None:
         shown.add_column(heading, overflow="fold")
     for check in checks:
         mark = Text(check.verdict, style=COLOURS[check.verdict])
-        shown.add_row(mark, *map(Text, (check.check, check.expected, check.seen, check.next)))
+        cells = map(visible, (check.check, check.expected, check.seen, check.next))
+        shown.add_row(mark, *map(Text, cells))
     _out().print(shown)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import tomllib
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from scripts.cache import entry, key
 from scripts.errors import CommandFailed, SourceError
 
 FETCH_SECONDS = 120
+COMMIT = re.compile(r"[0-9a-f]{40}")
+URL = re.compile(r"(?:https?|git|ssh)://[^\s-]\S*|[\w.-]+@[\w.-]+:\S+")
+"""What is handed to git: it takes other words for options, and some for programs to start."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ def entries(text: str, package: str) -> list[Locked]:
     try:
         found = [item for item in tomllib.loads(text)["package"] if item["name"] == package]
         return [_locked(item) for item in found]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as wrong:
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, StopIteration) as wrong:
         raise SourceError(f"The lock cannot be read: {wrong}.", "give a uv.lock.") from wrong
 
 
@@ -42,6 +46,12 @@ def fetched(cache: Path, repository: str, commit: str, path: str) -> str:
     Raises:
         SourceError: the repository cannot be asked, or has no such commit or file.
     """
+
+    if not COMMIT.fullmatch(commit) or not URL.fullmatch(repository):
+        raise SourceError(
+            f"{repository or 'nothing'} at {commit or 'no commit'} is no address of a lock.",
+            "the Dockerfile's pins say it, or --lock.",
+        )
 
     def make(folder: Path) -> None:
         (folder / "file").write_text(_fetch(repository, commit, path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import TypeVar
@@ -19,12 +19,17 @@ Answer = TypeVar("Answer")
 class Access:
     """One registry, as somebody without a login sees it and as the user does."""
 
-    def __init__(self, host: str, user: str, anonymous: Env, stack: ExitStack) -> None:
+    def __init__(self, host: str, user: str | None, anonymous: Env, stack: ExitStack) -> None:
         self._host, self._user, self._anonymous, self._stack = host, user, anonymous, stack
 
     @cached_property
     def login(self) -> Env:
-        """The environment of crane with the user's token; without one, with docker's own login."""
+        """The environment of crane with the user's token; without one, with docker's own login.
+
+        The token is for the registries of the user's own images: another one is not told it.
+        """
+        if self._user is None:
+            return {}
         try:
             credential = credentials.find(self._host, self._user)
         except CredentialError:
@@ -85,17 +90,18 @@ Accesses = Callable[[str], Access]
 
 
 @contextmanager
-def opened(user: str) -> Iterator[Accesses]:
+def opened(user: str, own: Collection[str]) -> Iterator[Accesses]:
     """Access to registries by their host, until the end of the block.
 
     Args:
         user: the registry's user, where the settings name one.
+        own: the hosts that the user's token is for.
     """
     known: dict[str, Access] = {}
     with ExitStack() as stack:
         anonymous = stack.enter_context(crane.anonymous())
 
         def of(host: str) -> Access:
-            return known.setdefault(host, Access(host, user, anonymous, stack))
+            return known.setdefault(host, Access(host, user if host in own else None, anonymous, stack))
 
         yield of

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.errors import RegistryError
-from scripts.registry import crane
+from scripts.registry import crane, shape
 from scripts.registry.crane import Document, Env
 from scripts.registry.reference import Reference
 
@@ -62,7 +62,8 @@ def attached(subject: Reference, *, env: Env | None = None) -> bytes:
     """
     tag = tag_of(subject)
     found = crane.manifest(tag, env=env).data
-    about, layers = found.get("subject", {}).get("digest"), found.get("layers", [])
+    shape.check(f"The manifest of {tag}", found, shape.MANIFEST | {"subject": {"digest!": str}})
+    about, layers = (found.get("subject") or {}).get("digest"), found["layers"]
     if found.get("artifactType") != RECORD or len(layers) != 1 or about != subject.digest:
         raise RegistryError(
             f"{tag} is not the record of a build of {subject.digest}.",

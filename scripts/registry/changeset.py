@@ -22,6 +22,8 @@ from scripts.registry.content import Content, Rule, inspect
 Path = tuple[str, ...]
 """The components of a path below the root."""
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
+LONGEST_HEADER = 1 << 20
+"""Bytes: a longer one is an attack on the memory of who reads it."""
 PLAIN = (tarfile.REGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE)
 IMPLIED_MODE = 0o755
 NOTHING = Content(0, "", b"", "", {})
@@ -150,7 +152,7 @@ class Scan:
         """
         try:
             self._members(stream)
-        except (*blobs.BROKEN, tarfile.TarError) as error:
+        except (*blobs.BROKEN, tarfile.TarError, ValueError) as error:
             return str(error)
         return ""
 
@@ -229,6 +231,9 @@ class _Forward:
 
     def read(self, size: int) -> bytes:
         """Read so many bytes, fewer only at the end."""
+        # Content comes in chunks; what tarfile wants whole is a name or an extended header.
+        if size > LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {size} bytes")
         self.last = self._stream.read(size)
         self._at += len(self.last)
         return self.last

@@ -58,6 +58,8 @@ LIMIT = re.compile(r"rate.?limit|too ?many ?requests", re.IGNORECASE)
 WAIT = re.compile(r"retry-after: ([^\s,;]+)", re.IGNORECASE)
 """In the message of an error: where ghcr.io says how long to wait."""
 CUT = re.compile(r"(?:unexpected EOF|connection reset by peer)$")
+LONGEST = 64
+"""Characters of a Retry-After; what is longer is no time, and a number of it may be infinite."""
 UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 # The last of the four is what is left of a micro sign in another encoding than UTF-8.
 DURATION = re.compile("([0-9]+(?:[.][0-9]+)?)(h|ms|m|s|[u\u00b5\u03bc\ufffd]s|ns)")
@@ -328,8 +330,12 @@ def _refusal(target: str, verb: str, failure: _Failure) -> IrisImagesError:
     if status == 429 or "TOOMANYREQUESTS" in failure.codes or (status == 403 and LIMIT.search(failure.said)):
         return _limit(target, failure)
     absent = (*ABSENT, "BLOB_UNKNOWN") if verb == "blob" else ABSENT
-    if set(failure.codes) & set(absent):
-        return Absent(f"{host} does not have {target}: it answered {failure.answer}.", detail=failure.detail)
+    if status == 404 and set(failure.codes) & set(absent):
+        return Absent(
+            f"{host} does not have {target}: it answered {failure.answer}.",
+            "correct the name, or push it.",
+            failure.detail,
+        )
     if status in (401, 403):
         return CredentialError(
             f"{host} refused crane {verb} {target}: it answered {failure.answer}.",
@@ -381,6 +387,8 @@ def seconds_to_wait(text: str, now: str = "") -> float | None:
             that are written in Go send that. Anything else gives None.
         now: the Date of the same answer, so that the clock of this machine does not matter.
     """
+    if len(text) > LONGEST:
+        return None
     if re.fullmatch(r"\d+", text):
         return float(text)
     if re.fullmatch(f"(?:{DURATION.pattern})+", text):

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from scripts.errors import Absent, IrisImagesError, RegistryError
-from scripts.registry import crane
+from scripts import command
+from scripts.errors import Absent, CommandTimeout, IrisImagesError, RegistryError
+from scripts.registry import crane, shape
 from scripts.registry.crane import Document
 from scripts.registry.reference import Reference
 
@@ -47,6 +48,11 @@ class Child:
     platform: str
     attestation: bool
 
+    def runs_on(self, platform: str) -> bool:
+        """Whether a node of os/architecture would take it; of a platform without a variant any variant."""
+        image = not self.attestation and self.kind not in INDEXES
+        return image and (self.platform == platform or self.platform.startswith(f"{platform}/"))
+
 
 @dataclass(frozen=True)
 class Pushed:
@@ -62,12 +68,12 @@ class Pushed:
     @property
     def labels(self) -> dict[str, str]:
         """The labels of the configuration."""
-        return self.config.get("config", {}).get("Labels") or {}
+        return (self.config.get("config") or {}).get("Labels") or {}
 
     @property
     def architecture(self) -> str:
         """The architecture by the configuration, which is what decides on a node."""
-        return str(self.config.get("architecture", ""))
+        return self.config.get("architecture") or ""
 
     @property
     def platform(self) -> str:
@@ -136,6 +142,7 @@ class _Reader:
 
     def children(self, index: Document) -> Iterator[Child]:
         """The entries of an index, each followed by its own where it is an index itself."""
+        shape.check(f"The index {index.digest}", index.data, shape.INDEX)
         for entry in index.data["manifests"]:
             child = _child(entry)
             yield child
@@ -152,12 +159,15 @@ class _Reader:
     def image(self, document: Document) -> Pushed:
         """The image of a manifest, with its configuration."""
         data = document.data
+        shape.check(f"The manifest {document.digest}", data, shape.MANIFEST)
         config_digest = data["config"]["digest"]
+        config = self.config(config_digest)
+        shape.check(f"The configuration {config_digest}", config, shape.CONFIG)
         return Pushed(
             self.repository.at(document.digest),
             kind_of(document),
             tuple(Layer(entry["digest"], entry["size"], entry["mediaType"]) for entry in data["layers"]),
-            self.config(config_digest),
+            config,
             config_digest,
             data.get("annotations") or {},
         )
@@ -175,20 +185,20 @@ def look(reference: Reference, architecture: str, *, env: Env = None) -> Named:
     # Side by side: most of the time goes to the login of each call.
     with ThreadPoolExecutor(1) as pool:
         early = pool.submit(_config, reference, env)
-        top = crane.manifest(reference, env=env)
+        try:
+            top = crane.manifest(reference, env=env)
+        except KeyboardInterrupt:
+            command.stop_all()  # nobody waits for the other answer either
+            raise
     pinned, kind = reference.at(top.digest), kind_of(top)
     reader = _Reader(pinned, env, early.result())
     if kind not in INDEXES:
         return Named(pinned, kind, image=reader.image(top))
     children = tuple(reader.children(top))
     missing = tuple(child for child in children if reader.document(child.digest) is None)
-    wanted = f"linux/{architecture}"
-    runnable = (
-        document
-        for child in children
-        if child.platform.startswith(wanted) and (document := reader.document(child.digest))
-    )
-    found = next((document for document in runnable if "layers" in document.data), None)
+    of_platform = [child for child in children if child.runs_on(f"linux/{architecture}")]
+    documents = [document for child in of_platform if (document := reader.document(child.digest))]
+    found = documents[0] if documents else None
     return Named(pinned, kind, children, missing, reader.image(found) if found else None)
 
 
@@ -198,34 +208,34 @@ def kind_of(document: Document) -> str:
     Raises:
         RegistryError: it is neither an image nor an index (schema 1, or something else).
     """
-    if kind := KINDS.get(document.media_type):
+    if kind := KINDS.get(str(document.media_type)):
         return kind
     if document.data.get("schemaVersion") == 2:
         for key, kind in (("manifests", "OCI index"), ("layers", "OCI manifest")):
             if key in document.data:
                 return kind
     what = document.media_type or "without a media type"
-    raise RegistryError(f"The manifest {document.digest} is {what}: no image that a node can run.")
+    raise RegistryError(
+        f"The manifest {document.digest} is {what}: no image that a node can run.", "name an image."
+    )
 
 
 def _config(reference: Reference, env: Env) -> Document | None:
     """The configuration that a reference gives; None where that is no answer: it is asked for again then."""
     try:
         return crane.config(reference, env=env)
+    except CommandTimeout:
+        raise  # once more would take as long
     except IrisImagesError:
         return None
 
 
 def _child(entry: Mapping[str, Any]) -> Child:
+    """An entry of an index. A node goes by the platform, so an entry that has one is no attestation."""
     platform = _platform(entry.get("platform") or {})
-    artifact = not platform or platform == "unknown/unknown"
-    attested = ATTESTATION in (entry.get("annotations") or {}) or (artifact and "artifactType" in entry)
-    return Child(
-        entry["digest"],
-        KINDS.get(entry.get("mediaType", ""), ""),
-        platform,
-        attested or platform == "unknown/unknown",
-    )
+    marked = ATTESTATION in (entry.get("annotations") or {}) or bool(entry.get("artifactType"))
+    attestation = platform == "unknown/unknown" or (marked and not platform)
+    return Child(entry["digest"], KINDS.get(entry.get("mediaType") or "", ""), platform, attestation)
 
 
 def _platform(data: Mapping[str, Any]) -> str:

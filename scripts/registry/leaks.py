@@ -49,7 +49,7 @@ def _texts(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield part, " ".join(inner.get(part) or [])
     for number, entry in enumerate(config.get("history") or [], 1):
         for key in ("created_by", "comment"):
-            yield f"history entry {number}", str(entry.get(key, ""))
+            yield f"history entry {number}", entry.get(key) or ""
 
 
 def _kinds(text: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ def check(settings: Settings, images: Sequence[Image], paths: Sequence[Path]) ->
     repositories = {one for image in images for one in (image.repository, sites.repository(settings, image))}
     found = references.scan(paths, repositories)
     held = {one.digest for one in found if one.name and one.digest and not one.comment}
-    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+    with sites.asking(settings, *images) as accesses:
 
         @cache
         def answer(text: str) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from scripts.errors import Absent
 from scripts.registry import crane
 from scripts.registry.image import Env
 from scripts.registry.reference import Reference
@@ -42,13 +43,7 @@ def new(floating: Reference, move: str) -> Kept:
 
 def kept(floating: Reference, *, env: Env = None) -> list[Kept]:
     """What the registry keeps of a floating tag, the oldest first. Errors: see `crane.digest`."""
-    pattern = rf"{re.escape(floating.tag)}-({PROMOTION}|{ROLLBACK})-(\d{{8}}T\d{{6}}Z)-([0-9a-f]{{4}})"
-    matches = (re.fullmatch(pattern, tag) for tag in crane.tags(floating, env=env))
-    found = [
-        Kept(floating, match[1], datetime.strptime(match[2], STAMP).replace(tzinfo=UTC), match[3])
-        for match in matches
-        if match
-    ]
+    found = filter(None, (_kept(floating, tag) for tag in crane.tags(floating, env=env)))
     return sorted(found, key=lambda one: (one.when, one.word))
 
 
@@ -56,4 +51,25 @@ def past(floating: Reference, *, env: Env = None) -> list[tuple[Kept, str]]:
     """What the registry keeps of a floating tag, each with its digest, the oldest first."""
     found = kept(floating, env=env)
     with ThreadPoolExecutor(8) as pool:
-        return list(zip(found, pool.map(lambda one: crane.digest(one.tag, env=env), found), strict=True))
+        digests = pool.map(lambda one: _digest(one, env), found)
+        return [(one, digest) for one, digest in zip(found, digests, strict=True) if digest]
+
+
+def _kept(floating: Reference, tag: str) -> Kept | None:
+    """What a tag keeps; None: it is none of ours."""
+    pattern = rf"{re.escape(floating.tag)}-({PROMOTION}|{ROLLBACK})-(\d{{8}}T\d{{6}}Z)-([0-9a-f]{{4}})"
+    match = re.fullmatch(pattern, tag)
+    try:
+        return match and Kept(
+            floating, match[1], datetime.strptime(match[2], STAMP).replace(tzinfo=UTC), match[3]
+        )
+    except ValueError:  # no such day
+        return None
+
+
+def _digest(one: Kept, env: Env) -> str:
+    """What it gives; empty: somebody removed it."""
+    try:
+        return crane.digest(one.tag, env=env)
+    except Absent:
+        return ""

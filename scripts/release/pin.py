@@ -14,7 +14,7 @@ from scripts.errors import InputError, SourceError
 from scripts.expected import label
 from scripts.progress import say
 from scripts.records import Record
-from scripts.registry import access, reference
+from scripts.registry import reference
 from scripts.registry.checks import REVISION, Result
 from scripts.registry.image import Pushed
 from scripts.registry.reference import Reference
@@ -126,10 +126,12 @@ def revert(settings: Settings, holder: Holder, options: Options) -> None:
 def _passed(settings: Settings, holder: Holder, context: Path, digest: str | bool) -> Result:
     of, shape = holder.of, (holder.variant, holder.architecture)
     host = reference.parse(f"{sites.repository(settings, of)}:tag").host
-    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+    with sites.asking(settings, of) as accesses:
         asked = accesses(host)
-        target, _ = asked.ask(lambda env: resolve.resolved(settings, of, context, digest, shape, env))
-        question = Question(of, context, (str(target),), architecture=holder.architecture)
+        (target, commit), _ = asked.ask(
+            lambda env: resolve.resolved(settings, of, context, digest, shape, env)
+        )
+        question = Question(of, context, (str(target),), holder.architecture, commit)
         return resolve.fit(settings, question)
 
 

@@ -15,7 +15,7 @@ from scripts.catalogue import Image
 from scripts.errors import Absent, InputError, SourceError
 from scripts.progress import console, say
 from scripts.records import Record
-from scripts.registry import access, crane, image, reference
+from scripts.registry import crane, image, reference
 from scripts.registry.checks import REVISION, Verdict
 from scripts.registry.crane import Document
 from scripts.registry.image import INDEXES, Env, Named, Pushed
@@ -59,13 +59,15 @@ def promote(settings: Settings, of: Image, context: Path, digest: str | bool, op
         Overtaken, CredentialError, RegistryError: see `move.execute`.
     """
     floating = _floating(settings, of)
-    if not options.smoke and not options.why:
+    if not options.smoke and not options.why.strip():
         raise InputError("A promotion without a smoke job needs a reason.", "give it with --why=…")
     with sites.readable(settings), sites.writing(settings, floating.host) as env:
-        target = resolve.resolved(settings, of, context, digest, ("", sites.architecture(settings)), env)
-        result = resolve.fit(settings, Question(of, context, (str(target),)))
+        target, commit = resolve.resolved(
+            settings, of, context, digest, ("", sites.architecture(settings)), env
+        )
+        result = resolve.fit(settings, Question(of, context, (str(target),), commit=commit))
         record = records.of_digest(settings.records, of.name, target.digest)
-        _require_smoke(of, target, record, options)
+        _require_smoke(of, target, record, settings.cluster, options)
         began = datetime.now(UTC)
         before = _now(settings, of, floating, result.named, env)
         pushed = result.named.image
@@ -93,15 +95,13 @@ def rollback(
     floating = _floating(settings, of)
     with sites.readable(settings), sites.writing(settings, floating.host) as env:
         began = datetime.now(UTC)
-        now = crane.digest(floating, env=env)
-        past = history.past(floating, env=env)
-        digest = _way_back(settings, of, floating, now, past, to)
-        named = image.look(floating.at(digest), sites.architecture(settings), env=env)
-        after = _holding(digest, named.image) if named.image else Holding(digest)
+        past, now = _told(floating, env)
+        target = floating.at(_way_back(floating, now, past, to))
+        pushed = _passed(settings, of, context, target)
         if not_before:
-            _warn_if_older(context, after.labels.get(REVISION, ""), not_before)
-        before = _known(settings, of, now) or Holding(now)
-        planned = Move(floating, history.ROLLBACK, before, after, began)
+            _warn_if_older(context, pushed.labels.get(REVISION, ""), not_before)
+        before = (_known(settings, of, now) or Holding(now)) if now else None
+        planned = Move(floating, history.ROLLBACK, before, _holding(target.digest, pushed), began)
         _carried_out(settings, of, context, planned, options, env)
     _say_what_it_does_not(of, floating)
 
@@ -109,22 +109,26 @@ def rollback(
 def promotions(settings: Settings, of: Image) -> None:
     """Print what the floating tag gave and gives now, and what became of moves that broke off."""
     floating = _floating(settings, of)
-    with sites.readable(settings), access.opened(settings.registry_user) as accesses:
+    with sites.asking(settings, of) as accesses:
         past, now = accesses(floating.host).ask(partial(_told, floating))[0]
     for (kept, digest), after in zip(past, [*(digest for _, digest in past[1:]), now], strict=False):
         what = f"{VERBS[kept.move]} to {after}" if digest != after else "not moved"
         print(f"{kept.when:%Y-%m-%dT%H:%M:%SZ}  {digest} {what} (kept as {kept.tag.tag})")
     print(f"now: {floating} gives {now or 'nothing: there is no such tag'}")
-    for record in records.unfinished(settings.promotions, of.name):
+    for record in records.unfinished(settings.promotions, of.name, tag=str(floating)):
         print(f"{record.id} broke off ({record.data['state']}): {_truth(record.data, now)}")
 
 
 def _told(floating: Reference, env: Env) -> tuple[list[tuple[Kept, str]], str]:
     """What the registry keeps of a floating tag, and what that gives now; empty: there is no such tag."""
     try:
-        return history.past(floating, env=env), crane.digest(floating, env=env)
-    except Absent:
+        past = history.past(floating, env=env)
+    except Absent:  # the repository
         return [], ""
+    try:
+        return past, crane.digest(floating, env=env)
+    except Absent:
+        return past, ""
 
 
 def _floating(settings: Settings, of: Image) -> Reference:
@@ -135,12 +139,15 @@ def _floating(settings: Settings, of: Image) -> Reference:
     return reference.parse(f"{sites.repository(settings, of)}:{of.floating_tag}")
 
 
-def _require_smoke(of: Image, target: Reference, record: Record | None, options: Options) -> None:
+def _require_smoke(
+    of: Image, target: Reference, record: Record | None, cluster: str, options: Options
+) -> None:
     smoked = record.data.get("smoked", []) if record else []
-    passed = any(run["digest"] == target.digest and run["verdict"] == "pass" for run in smoked)
+    here = [run for run in smoked if run.get("cluster") == cluster and run["digest"] == target.digest]
+    passed = bool(here) and here[-1]["verdict"] == "pass"
     if options.smoke and not passed:
         raise InputError(
-            f"No smoke job of {target} passed, as far as this machine's records know.",
+            f"The last smoke job of {target} at {cluster} did not pass, or there is none on record here.",
             f"run inv smoke.{of.task} --ref={target.digest}, or give --no-smoke --why=…",
         )
 
@@ -186,27 +193,36 @@ def _holding(digest: str, pushed: Pushed) -> Holding:
     return Holding(digest, pushed.labels, str(pushed.config.get("created", "")), pushed.total)
 
 
-def _way_back(
-    settings: Settings, of: Image, floating: Reference, now: str, past: list[tuple[Kept, str]], to: str
-) -> str:
+def _way_back(floating: Reference, now: str, past: list[tuple[Kept, str]], to: str) -> str:
     """The digest to go back to: not what is there, and nothing that was taken back before."""
+    if to:
+        return reference.parse(f"{floating.repository}@{to}").digest
     undone = {digest for kept, digest in past if kept.move == history.ROLLBACK} | {now}
     good = [digest for kept, digest in past if kept.move == history.PROMOTION and digest not in undone]
-    if not to:
-        if not good:
-            raise InputError(
-                f"No earlier promotion of {floating} is kept to go back to.", "give --to=sha256:…"
-            )
-        return good[-1]
-    named = reference.parse(f"{floating.repository}@{to}")
-    record = records.of_digest(settings.records, of.name, named.digest)
+    if not good:
+        raise InputError(f"No earlier promotion of {floating} is kept to go back to.", "give --to=sha256:…")
+    return good[-1]
+
+
+def _passed(settings: Settings, of: Image, context: Path, target: Reference) -> Pushed:
+    """An image that passed: by this machine's records, else by a verdict of now.
+
+    A way back may name what somebody else had put there.
+
+    Raises:
+        Unfit: it never passed.
+    """
+    record = records.of_digest(settings.records, of.name, target.digest)
     verdicts = {run["verdict"] for run in record.data.get("verified", [])} if record else set()
-    if named.digest not in good and not verdicts & {Verdict.PASS, Verdict.WARN}:
-        raise InputError(
-            f"{named} never passed, as far as the registry and this machine's records know.",
-            f"inv verify.{of.task} --ref={to}, then inv promote.{of.task}.",
-        )
-    return named.digest
+    if verdicts & {Verdict.PASS, Verdict.WARN}:
+        with sites.asking(settings, of) as accesses:
+            look = partial(image.look, target, sites.architecture(settings))
+            named = accesses(target.host).ask(lambda env: look(env=env))[0]
+    else:
+        named = resolve.fit(settings, Question(of, context, (str(target),))).named
+    if not named.image:
+        raise InputError(f"{target} holds no image for this architecture.", "name another digest.")
+    return named.image
 
 
 def _warn_if_older(context: Path, revision: str, fix: str) -> None:
@@ -261,9 +277,13 @@ def _carried_out(
 def _confirm(options: Options) -> None:
     if options.yes:
         return
-    if not sys.stdin.isatty():
+    if not sys.stdin or not sys.stdin.isatty():
         raise InputError("Nobody is asked where there is no terminal.", "look at the plan, then give --yes.")
-    if console.input("Move it? [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = console.input("Move it? [y/N] ", markup=False).strip().lower()
+    except (EOFError, UnicodeDecodeError):
+        answer = ""
+    if answer not in ("y", "yes"):
         raise InputError("It was not moved: the answer was not yes.")
 
 

@@ -22,8 +22,10 @@ def resolved(
     digest: str | bool,
     shape: tuple[str, str],
     env: Env,
-) -> Reference:
+) -> tuple[Reference, str]:
     """The digest that was named, or the one of HEAD's pinned tag, or of the last build on record; says which.
+
+    With it comes the commit that it must be of: HEAD's, with its own tag; else empty.
 
     Args:
         digest: sha256:…, alone or after the image's own repository; True: HEAD's.
@@ -41,18 +43,23 @@ def resolved(
         named = reference.parse(digest if "@" in digest else f"{repository}@{digest}")
         if named.repository != repository:
             raise InputError(f"{named} is not of {repository}.", "name a digest of that repository.")
-        return named
+        return named, ""
     revision = source.checkout(context).revision
     variant, architecture = shape
     pinned = reference.parse(f"{repository}:{of.pinned_tag(variant, revision, architecture)}")
     try:
         found = pinned.at(crane.digest(pinned, env=env))
         say(f"HEAD is {pinned}: {found.digest}")
+        return found, revision
     except Absent:
         record = records.pushed(settings.records, of.name)
         found = reference.parse(record.data["result"]["reference"])
+        if found.repository != repository:
+            raise InputError(
+                f"The last build on record is {found}, not of {repository}.", "name a digest."
+            ) from None
         say(f"There is no {pinned}; the last build on record ({record.id}) is {found.digest}")
-    return found
+    return found, ""
 
 
 def fit(settings: Settings, question: verify.Question) -> Result:

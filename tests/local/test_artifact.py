@@ -89,7 +89,7 @@ def test_a_document_of_another_kind_is_no_record(content: bytes) -> None:
 
 def test_a_record_travels_whole(tmp_path: Path) -> None:
     record = records.create(tmp_path, "tpu", "build", note="é | \n")
-    record.add("smoked", {"verdict": "fail"})
-    record.add("smoked", {"verdict": "pass"})
+    record.add("smoked", {"verdict": "fail", "digest": "sha256:1"})
+    record.add("smoked", {"verdict": "pass", "digest": "sha256:1"})
     assert records.of_document(records.document(record)) == record.data
     assert [entry["verdict"] for entry in record.data["smoked"]] == ["fail", "pass"]

@@ -374,7 +374,7 @@ def wait_for_process(inner: str, outer: str) -> int:
     [
         ("gcr.io/kaniko-project/executor:v1.24.0", 2, "is archived"),
         ("ghcr.io/osscontainertools/kaniko:latest", 2, "floats"),
-        ("127.0.0.1:{port}/iris-images/no-such-executor:v1", 10, "does not exist"),
+        ("127.0.0.1:{port}/iris-images/no-such-executor:v1", 10, "does not have"),
     ],
 )
 def test_an_executor_that_cannot_be_used_is_refused_before_the_job(

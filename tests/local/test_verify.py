@@ -102,6 +102,47 @@ def test_an_extra_architecture_and_a_missing_child_fail(
     assert (code, "platform" in rows(verdict, "pass", "fail")) == (15, False)
 
 
+def test_an_index_without_an_image_that_can_be_read_is_no_success(
+    place: Place, source: Path, repository: Repository
+) -> None:
+    empty = repository.index("inner", [])
+    # It says that it is an image.
+    lying = {**empty, "mediaType": "application/vnd.oci.image.manifest.v1+json"}
+    repository.index("lying", [on(lying, "linux/amd64")])
+    place.inv("verify.tpu", f"--context={source}", f"--ref={repository}:lying", ok=(9, 15))
+    child = on(repository.image(**fit(source)), "linux/amd64")
+    repository.index("twice", [child, on(repository.image(layers=[layer({"x": b"x"})]), "linux/amd64")])
+    verdict, code = verified(place, source, f"{repository}:twice", words=("--commit=HEAD",))
+    assert (code, rows(verdict, "fail").keys()) == (15, {"platforms of the index"})
+    # An annotation does not keep a node from running it.
+    marked = on(repository.image(**fit(source), architecture="arm64"), "linux/arm64")
+    marked["annotations"] = {"vnd.docker.reference.type": "attestation-manifest"}
+    repository.index("marked", [child, marked])
+    verdict, _ = verified(place, source, f"{repository}:marked", words=("--commit=HEAD",))
+    assert rows(verdict, "fail").keys() == {"platforms of the index"}
+
+
+def test_what_an_image_says_is_handed_to_no_program(
+    place: Place, source: Path, repository: Repository, tmp_path: Path
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    script.chmod(0o755)
+    table = source / "docker/images.toml"
+    line = LOCK_TABLE.replace("RESYNCS", "")
+    table.write_text(table.read_text().replace("min_layers", f"{line}min_layers"))
+    said = labels(source) | {
+        "org.iris-images.pin.a": str(source),
+        "org.iris-images.pin.b": f"--upload-pack={script}",
+    }
+    repository.image("a", layers=TWO, config={"Labels": said}, history=[STEP])
+    said["org.opencontainers.image.revision"] = f"--output={tmp_path}/written"
+    repository.image("b", layers=TWO, config={"Labels": said}, history=[STEP])
+    for name in ("a", "b"):
+        verified(place, source, f"{repository}:{name}", ok=(15,))
+    assert not list(tmp_path.glob("ran")) + list(tmp_path.glob("written*"))
+
+
 def test_references_of_one_digest_are_one_image(place: Place, source: Path, repository: Repository) -> None:
     digest = repository.image("a", **fit(source))["digest"]
     repository.image("b", **fit(source))
@@ -145,6 +186,10 @@ def test_a_private_image_is_read_and_fails(
         ref = f"127.0.0.1:{proxy.port}/{repository.path}:a"
         login = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": "made-up"}
         words = ("--json", f"--context={source}", f"--ref={ref}", "--commit=HEAD")
+        # A token is for the registry of the user's own images, and no other one is told it.
+        place.inv("verify.tpu", *words, ok=(8,), **login)
+        assert {sent for _, _, sent in proxy.requests} == {""}
+        login["INVOKE_REGISTRY_REPOSITORY"] = f"127.0.0.1:{proxy.port}/team/other"
         verdict = json.loads(place.inv("verify.tpu", *words, ok=(15,), **login).stdout)
         assert rows(verdict, "fail").keys() == {"anonymous read"}
         assert rows(verdict, "fail")["anonymous read"]["seen"].startswith("private")
@@ -192,6 +237,20 @@ def test_a_reference_with_port_tag_and_digest_is_one(
     digest = repository.image("a", **fit(source))["digest"]
     verdict, _ = verified(place, source, f"{repository}:a@{digest}", words=("--commit=HEAD",))
     assert verdict["verdict"] == "pass"
+    repository.image("a", **fit(source), annotations={"moved": "yes"})
+    verdict, _ = verified(place, source, f"{repository}:a@{digest}", words=("--commit=HEAD",))
+    assert rows(verdict, "fail").keys() == {"tag"}
+
+
+def test_a_damaged_record_is_named(place: Place, source: Path, repository: Repository) -> None:
+    repository.image("a", **fit(source))
+    records = place.state / "records/tpu"
+    records.mkdir(parents=True, exist_ok=True)
+    for text in ("{", "[]", '{"schema": 2}', '{"schema": 1, "id": "x", "image": "tpu"}'):
+        (records / "damaged.json").write_text(text)
+        told = place.inv("verify.tpu", f"--context={source}", f"--ref={repository}:a", ok=(2,)).stderr
+        (records / "damaged.json").unlink()
+        assert "damaged.json" in told
 
 
 def test_a_local_build_its_tag_and_its_record(place: Place, tmp_path: Path) -> None:
@@ -237,7 +296,8 @@ def test_private_absent_limited_and_broken_are_four_answers(
         table = source / "docker/images.toml"
         table.write_text(table.read_text().replace("min_layers", f"public = {json.dumps(names)}\nmin_layers"))
         words = ("--json", f"--context={source}", f"--ref={repository}:a", "--commit=HEAD")
-        login = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": "made-up"}
+        own = {"INVOKE_REGISTRY_REPOSITORY": f"127.0.0.1:{proxy.port}/team/other"}
+        login = {"REGISTRY_USER": "someone", "REGISTRY_TOKEN": "made-up", **own}
         verdict = json.loads(place.inv("verify.tpu", *words, ok=(15,), **login).stdout)
     read = [row for row in verdict["images"][0]["checks"] if row["check"] == "anonymous read"][1:]
     assert [row["seen"].split(":")[0].split(",")[0] for row in read] == [

@@ -147,3 +147,9 @@ def test_no_character_breaks_a_table(value: str) -> None:
     assert dict(facts)["cluster"] == dict(verified)["verdict"] == dict(smoked)["asserts"] == value
     assert dict(pins) == nasty["pins"]
     assert checks == [[value] * 5]
+
+
+def test_no_value_moves_a_cursor() -> None:
+    shown = markdown.render({**RECORD, "cluster": "\x1b[2K\u202ehidden", "image": "\x1b[1A"})
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown

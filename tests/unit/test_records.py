@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,12 @@ def test_names_are_unique_and_fit_a_pod() -> None:
     assert all(
         len(name) <= 63 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names
     )
+
+
+def test_what_two_add_at_once_is_both_there(tmp_path: Path) -> None:
+    path = records.create(tmp_path, "tpu", "build").path
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(40):
+            pool.submit(records.Record(path, {}).add, "verified", {"verdict": "pass", "digest": str(number)})
+    kept = records.load(tmp_path, "tpu").data["verified"]
+    assert sorted(int(entry["digest"]) for entry in kept) == list(range(40))
