@@ -286,6 +286,76 @@ def check(c: Context, path: list[str], cluster: str = "") -> None:
         run.check_pins(settings.read(c.config, cluster), list(IMAGES.values()), path or ["."])
 
 
+SET_HELP = {
+    "set": "of docker/wheel-sets; by default small without a cluster, else gpu-rl",
+    "architecture": "amd64 or arm64; by default that of this machine",
+    "cluster": VERIFY_HELP["cluster"],
+}
+
+
+@task(
+    help={
+        **SET_HELP,
+        "to": "a repository, or hf://, s3://, file:// for fsspec",
+        "dry-run": PIN_HELP["dry-run"],
+    }
+)
+def publish(
+    c: Context, set: str = "", architecture: str = "", cluster: str = "", to: str = "", dry_run: bool = False
+) -> None:
+    """Store the wheelhouse of a set by the sha256 of its MANIFEST, and read it back."""
+    with told():
+        from scripts import settings
+        from scripts.wheels import compile, publish
+
+        found = settings.read(c.config, cluster)
+        chosen = compile.chosen(compile.Request(set, architecture), found)
+        publish.publish(found, chosen, to, dry_run=dry_run)
+
+
+@task(help=SET_HELP)
+def find(c: Context, set: str = "", architecture: str = "", cluster: str = "") -> None:
+    """Print the published set that fits the Dockerfile's pins, or say what differs."""
+    with told():
+        from scripts import settings
+        from scripts.wheels import compile, find
+
+        found = settings.read(c.config, cluster)
+        find.find(found, compile.chosen(compile.Request(set, architecture), found))
+
+
+@task(help={"what": "a folder, a reference, or an address with ://", "cluster": VERIFY_HELP["cluster"]})
+def verify(c: Context, what: str, cluster: str = "") -> None:
+    """Read every byte of a wheel set and say whether it is whole."""
+    with told():
+        from scripts import settings
+        from scripts.wheels import publish
+
+        publish.verify(settings.read(c.config, cluster), what)
+
+
+@task(name="list", help={"cluster": VERIFY_HELP["cluster"]})
+def list_sets(c: Context, cluster: str = "") -> None:
+    """Print the published wheel sets."""
+    with told():
+        from scripts import settings
+        from scripts.wheels import publish
+
+        publish.show(settings.read(c.config, cluster))
+
+
+@task(
+    help={"context": "the checkout whose branches and tags hold the pins", "yes": "remove what the plan says"}
+)
+def prune(c: Context, context: str = str(ROOT), cluster: str = "", yes: bool = False) -> None:
+    """Propose published wheel sets that no branch, tag or setting needs."""
+    with told():
+        from scripts import settings
+        from scripts.wheels import prune
+
+        prune.prune(settings.read(c.config, cluster), Path(context), yes=yes)
+
+
 def smoke_task(image: catalogue.Image) -> Callable[..., None]:
     """The task that runs the asserts of a pushed image on a cluster."""
 
@@ -393,6 +463,7 @@ def collected(image: catalogue.Image) -> Iterator[tuple[str, Callable[..., None]
 ns = Collection(watch, logs, cancel)
 ns.add_collection(Collection("local", up, status, down))
 ns.add_collection(Collection("pins", check))
+ns.add_collection(Collection("wheels", publish, find, verify, list_sets, prune))
 for _image in IMAGES.values():
     for _name, _task in collected(_image):
         if _name not in ns.collections:

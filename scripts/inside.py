@@ -68,7 +68,8 @@ def _package(one: Inside, pushed: Pushed, found: Sequence[Found]) -> Seen:
     version, commit = content.version(metadata.text), content.commit(direct_url.text)
     seen = f"{version} from {f'commit {commit}' if commit else 'no commit'}, {_place(metadata, pushed)}"
     if one.version:
-        return version.partition("+")[0] == _pin(pushed, one.version), seen
+        wanted = _pin(pushed, one.version)
+        return bool(wanted) and version.partition("+")[0] == wanted, seen
     return _is_of(version, commit, _pin(pushed, one.commit)), seen
 
 

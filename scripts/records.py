@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scripts import shape
 from scripts.cache import locked
 from scripts.errors import InputError, RegistryError
-from scripts.registry import shape
 
 SCHEMA = 1
 RECORD = {

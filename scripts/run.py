@@ -94,12 +94,12 @@ def verify_image(settings: Settings, question: Question, *, as_json: bool) -> No
         print(json.dumps({"verdict": verdict, "images": [result.data() for result in results]}, indent=2))
     else:
         view.verdict(results)
-    for result in results:
-        if failed := [check.check for check in result.checks if check.verdict is Verdict.FAIL]:
-            raise Unfit(
-                f"{result.named.reference} is not fit: {', '.join(failed)}.",
-                "the rows of these checks say what to do.",
-            )
+    failed = {
+        result.named.reference: [row.check for row in result.checks if row.verdict is Verdict.FAIL]
+        for result in results
+    }
+    if unfit := [f"{name} is not fit: {', '.join(rows)}." for name, rows in failed.items() if rows]:
+        raise Unfit(" ".join(unfit), "the rows of these checks say what to do.")
 
 
 def check_pins(settings: Settings, images: Sequence[Image], paths: Sequence[str]) -> None:
@@ -124,7 +124,7 @@ def smoke_image(settings: Settings, image: Image, ref: str | None) -> None:
         IrisImagesError: there is no result: no image, no Iris.
     """
     say(_where(settings))
-    found = target.named(settings, image, ref)
+    found = target.pinned(settings, image, ref)
     with sites.asking(settings, image) as accesses:
         asked = accesses(found.reference.host)
         wanted = sites.architecture(settings)
@@ -146,21 +146,32 @@ def show_record(settings: Settings, image: Image, build: str, form: Form) -> Non
     """
     if form.from_registry and (form.attach or build):
         raise InputError("--from-registry reads a record; --build and --attach are for one of this machine.")
-    if form.ref and not form.from_registry:
-        raise InputError("--ref names an image in a registry.", "add --from-registry, or give --build.")
     if form.from_registry:
         with sites.asking(settings, image) as accesses:
             data = _attached(settings, image, form.ref, accesses)
     else:
-        record = records.load(settings.records, image.name, build)
+        record = (
+            _of_ref(settings, image, form.ref)
+            if form.ref
+            else records.load(settings.records, image.name, build)
+        )
         data = record.data
     if form.attach:
         _attach(settings, record)
     print(json.dumps(data, indent=2) if form.json else markdown.render(data), end="\n" if form.json else "")
 
 
+def _of_ref(settings: Settings, image: Image, ref: str) -> Record:
+    digest = target.named(settings, image, ref).reference.digest
+    found = records.of_digest(settings.records, image.name, digest) if digest else None
+    if not found:
+        step = "name it by digest, or add --from-registry."
+        raise InputError(f"No record of this machine is of {ref}.", step)
+    return found
+
+
 def _attached(settings: Settings, image: Image, ref: str | None, accesses: Accesses) -> dict[str, Any]:
-    found = target.named(settings, image, ref).reference
+    found = target.pinned(settings, image, ref).reference
     asked = accesses(found.host)
     digest = found.digest or asked.ask(lambda env: crane.digest(found, env=env))[0]
     data = records.of_document(asked.ask(lambda env: artifact.attached(found.at(digest), env=env))[0])

@@ -161,11 +161,14 @@ def archive(source: Checkout, folder: Path) -> Archive:
         return Archive(target, hashlib.file_digest(file, "sha256").hexdigest(), target.stat().st_size)
 
 
+def unset() -> dict[str, str | None]:
+    """Changes to the environment of git: a GIT_DIR of the caller (a hook) must not lead elsewhere."""
+    return {name: None for name in os.environ if name.startswith("GIT_")}
+
+
 def _git(where: Path, *words: str, env: dict[str, str] | None = None) -> str:
-    # A GIT_DIR or GIT_INDEX_FILE of the caller (a hook) must not lead to another checkout.
-    unset: dict[str, str | None] = {name: None for name in os.environ if name.startswith("GIT_")}
     words = ("--no-optional-locks", "-C", str(where), *words)
-    return command.output(["git", *words], timeout=300, env={**unset, **(env or {})})
+    return command.output(["git", *words], timeout=300, env={**unset(), **(env or {})})
 
 
 def _scratch_objects(root: Path, scratch: Path) -> dict[str, str]:

@@ -51,3 +51,12 @@ def named(settings: Settings, image: Image, text: str | None) -> Target:
     if "/" in text:
         return Target(reference.parse(text))
     return Target(reference.parse(f"{repository}:{text.removeprefix(':')}"))
+
+
+def pinned(settings: Settings, image: Image, text: str | None) -> Target:
+    """The same, but of the last pushed build the digest: somebody may have moved its tag since."""
+    found = named(settings, image, text)
+    if not found.record:
+        return found
+    result = found.record.data["result"]
+    return Target(reference.parse(result["reference"]).at(result["digest"]), found.record)

@@ -11,7 +11,14 @@ from typing import Any
 
 from scripts import expected, inside, records, sites, target
 from scripts.catalogue import ARCHITECTURES, Image, Inside, Lock
-from scripts.errors import Absent, InputError, SourceError
+from scripts.errors import (
+    Absent,
+    CommandTimeout,
+    CredentialError,
+    InputError,
+    RegistryError,
+    SourceError,
+)
 from scripts.pins import lock
 from scripts.pins.lock import Locked
 from scripts.records import Record
@@ -81,7 +88,7 @@ def verify(settings: Settings, question: Question) -> list[Result]:
 
 
 def _prepare(question: Question, one: Target) -> None:
-    """Read the Dockerfile of the commit while the registry answers; where that fails, it is told later."""
+    """Read the Dockerfile of the commit while the registry answers, for time only: it is kept in a cache."""
     commit, _ = expected.revision(question.context, question.commit, one.reference, one.record)
     if commit:
         expected.dockerfile_at(question.context, commit.removesuffix("-dirty"), question.image.dockerfile)
@@ -111,12 +118,12 @@ def _verified(settings: Settings, question: Question, group: list[Looked], acces
         access.readable(named.reference.repository, login=first.login),
         *_others(question.image, record, accesses),
         *_tag(record, named, names, accesses),
-        *_both([looked.target.reference for looked in group], accesses),
+        *_tag_and_digest([looked.target.reference for looked in group], accesses),
     ]
     if not named.image:
         rows.append(checks.no_image(wanted))
     else:
-        rows += _of_image(settings, question, named.image, record, first.target.reference, wanted)
+        rows += _of_image(settings, question, named, named.image, record, first.target.reference, wanted)
         if question.inside:
             env = accesses(named.reference.host).env(login=first.login)
             rows += inside.check(named.image, question.inside, env)
@@ -129,15 +136,17 @@ def _verified(settings: Settings, question: Question, group: list[Looked], acces
 def _of_image(
     settings: Settings,
     question: Question,
+    named: Named,
     pushed: Pushed,
     record: Record | None,
-    named: Reference,
+    asked: Reference,
     architecture: str,
 ) -> Iterator[Check]:
-    commit = expected.revision(question.context, question.commit, named, record)
+    commit = expected.revision(question.context, question.commit, asked, record)
     seen = pushed.labels.get(checks.REVISION, "")
     wanted = expected.of(question.context, question.image, record, commit, architecture, seen)
     yield from checks.of_image(pushed, question.image, wanted)
+    yield checks.of_annotations(pushed, named.annotations)
     yield from _lock(settings, question, pushed, wanted.pins or {})
 
 
@@ -161,31 +170,35 @@ def _tag(record: Record | None, named: Named, names: tuple[str, ...], accesses: 
     if not record or not record.built:
         return
     built, tag = record.data["result"]["digest"], reference.parse(record.data["destination"])
-    now = named.reference.digest if str(tag) in names else _digest_of(tag, accesses)
     expectation = f"{tag} gives {built} (record {record.id})"
-    if now == built:
-        yield Check("tag", expectation, now, Verdict.PASS)
-        return
     step = f"somebody moved the tag; verify what was built with --ref={built}."
-    yield Check("tag", expectation, now or "no such tag", Verdict.FAIL, step)
+    if str(tag) not in names:
+        yield _gives(tag, built, expectation, step, accesses)
+    elif named.reference.digest == built:
+        yield Check("tag", expectation, built, Verdict.PASS)
+    else:
+        yield Check("tag", expectation, named.reference.digest, Verdict.FAIL, step)
 
 
-def _both(references: list[Reference], accesses: Accesses) -> Iterator[Check]:
-    """Of a reference with a tag and a digest: whether the tag gives the digest, which alone is asked for."""
+def _tag_and_digest(references: list[Reference], accesses: Accesses) -> Iterator[Check]:
+    """Of a reference with both: whether the tag gives the digest, which alone is asked for."""
     for named in references:
         if named.tag and named.digest:
-            now = _digest_of(replace(named, digest=""), accesses)
-            verdict = Verdict.PASS if now == named.digest else Verdict.FAIL
-            step = "" if now == named.digest else "the tag was moved, or never was of this digest."
-            yield Check("tag", str(named), now or "no such tag", verdict, step)
+            step = "the tag was moved, or never was of this digest."
+            yield _gives(replace(named, digest=""), named.digest, str(named), step, accesses)
 
 
-def _digest_of(tag: Reference, accesses: Accesses) -> str:
-    """What a tag gives now; empty: there is no such tag."""
+def _gives(tag: Reference, wanted: str, expectation: str, step: str, accesses: Accesses) -> Check:
+    """Whether a tag gives a digest now. A question without an answer is a failed row, not the end."""
     try:
-        return accesses(tag.host).ask(lambda env: crane.digest(tag, env=env))[0]
+        now = accesses(tag.host).ask(lambda env: crane.digest(tag, env=env))[0]
     except Absent:
-        return ""
+        now = "no such tag"
+    except (CredentialError, RegistryError, CommandTimeout) as failure:
+        return Check("tag", expectation, f"not known: {failure.what}", Verdict.FAIL, "verify again.")
+    if now == wanted:
+        return Check("tag", expectation, now, Verdict.PASS)
+    return Check("tag", expectation, now, Verdict.FAIL, step)
 
 
 def _lock(settings: Settings, question: Question, pushed: Pushed, pins: Mapping[str, str]) -> Iterator[Check]:

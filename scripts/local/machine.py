@@ -133,7 +133,7 @@ def runner(
             tar = Path(folder, "root.tar")
             with step(f"pulling {reference}"):
                 crane.ask(["export", str(reference), str(tar)], timeout=EXPORT_SECONDS, env=env)
-            pairs = crane.config(reference, env=env).data.get("config", {}).get("Env") or []
+            pairs = crane.config(reference, env=env).get("config", {}).get("Env") or []
             prefix = sandbox.command_prefix(tar, scratch, tar.stat().st_size + WRITTEN_BYTES)
             yield _iris(iris, running), (*prefix, "env", *pairs)
 

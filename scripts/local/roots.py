@@ -135,7 +135,7 @@ def _suite() -> str:
 
 def _label(reference: Reference) -> str:
     try:
-        found = crane.config(reference).data.get("config", {}).get("Labels") or {}
+        found = crane.config(reference).get("config", {}).get("Labels") or {}
     except Absent:
         return ""
     return str(found.get(LABEL, ""))

@@ -81,7 +81,7 @@ def run_image(
         CommandFailed: the command did not end with 0.
         CommandTimeout, ToolMissing.
     """
-    image = crane.config(reference).data.get("config", {})
+    image = crane.config(reference).get("config", {})
     env = dict(pair.split("=", 1) for pair in image.get("Env", []))
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch, prefix="image-") as folder:

@@ -1,6 +1,6 @@
-"""What a local task fetches, as images in the local registry: the kaniko executor, and crane.
+"""What a local task fetches, as images in the local registry: the kaniko executor, crane, and wheels.
 
-Each is one layer, the same bytes each time. Its tag says what is in it, so it is pushed once.
+Each is the same bytes each time. Its tag says what is in it, so it is pushed once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from scripts import cache, command
 from scripts.local import certificates, toolchain
 from scripts.progress import step
+from scripts.wheels import layout
 
 EXECUTOR_SOURCE = "https://github.com/coder/kaniko"
 CRANE_SOURCE = "https://github.com/google/go-containerregistry"
-WHEELS_SOURCE = "https://github.com/marin-community/vllm"
 PUSH_SECONDS = 300.0
 
 
@@ -63,14 +63,16 @@ def crane_archive(crane: Path, registry: str, repository: str = "iris-images/cra
 
 
 def wheel_set(crane: Path, registry: str, wheels: Path, repository: str = "iris-images/wheels") -> str:
-    """A prebuilt wheel set as an image whose one layer holds it below /wheels, by digest.
+    """A prebuilt wheel set, as a published one is stored, by digest.
 
     Arguments and errors are those of executor_image; `wheels` is the folder of the set.
     """
-    files = {f"wheels/{path.name}": path for path in sorted(wheels.iterdir())}
-    names = "\n".join(files)
-    tag = cache.key(names, *files.values())
-    return _image(crane, f"{registry}/{repository}", tag, files, WHEELS_SOURCE)
+    with tempfile.TemporaryDirectory() as folder:
+        digest = layout.write(Path(folder), sorted(wheels.iterdir()), toolchain.architecture(), {})
+        target = f"{registry}/{repository}:{digest.replace(':', '-')}"
+        with step(f"Pushing {target}"):
+            command.run([crane, "push", folder, target], timeout=PUSH_SECONDS)
+    return f"{registry}/{repository}@{digest}"
 
 
 def _image(crane: Path, repository: str, tag: str, files: Mapping[str, Path], source: str) -> str:

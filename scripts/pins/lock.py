@@ -11,9 +11,9 @@ from pathlib import Path
 from scripts import command
 from scripts.cache import entry, key
 from scripts.errors import CommandFailed, SourceError
+from scripts.source import COMMIT, unset
 
 FETCH_SECONDS = 120
-COMMIT = re.compile(r"[0-9a-f]{40}")
 URL = re.compile(r"(?:https?|git|ssh)://[^\s-]\S*|[\w.-]+@[\w.-]+:\S+")
 """What is handed to git: it takes other words for options, and some for programs to start."""
 
@@ -63,11 +63,11 @@ def _fetch(repository: str, commit: str, path: str) -> str:
     try:
         with tempfile.TemporaryDirectory(prefix="iris-images-") as folder:
             git = ("git", "-C", folder)
-            command.run([*git, "init", "--quiet", "--bare"], timeout=FETCH_SECONDS)
-            command.run([*git, "remote", "add", "origin", repository], timeout=FETCH_SECONDS)
+            env = {**unset(), "GIT_TERMINAL_PROMPT": "0"}
+            command.run([*git, "init", "--quiet", "--bare"], timeout=FETCH_SECONDS, env=env)
+            command.run([*git, "remote", "add", "origin", repository], timeout=FETCH_SECONDS, env=env)
             # Of the blobs only the one that is shown, where the server knows how.
             words = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
-            env = {"GIT_TERMINAL_PROMPT": "0"}
             command.run([*git, *words], timeout=FETCH_SECONDS, env=env)
             return command.run([*git, "show", f"{commit}:{path}"], timeout=FETCH_SECONDS, env=env).stdout
     except CommandFailed as failed:

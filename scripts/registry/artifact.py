@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from scripts import shape
 from scripts.errors import RegistryError
-from scripts.registry import crane, shape
+from scripts.registry import crane
 from scripts.registry.crane import Document, Env
 from scripts.registry.reference import Reference
 

@@ -159,7 +159,6 @@ def of_image(pushed: Pushed, image: Image, expected: Expected) -> Iterator[Check
     yield _media_types(pushed)
     yield _revision(pushed, expected)
     yield from _pins(pushed, expected)
-    yield _annotations(pushed)
     yield _secrets(pushed)
     yield _asserts(pushed, image)
 
@@ -255,15 +254,15 @@ def _pins(pushed: Pushed, expected: Expected) -> Iterator[Check]:
         yield Check("pins", expected.pins_source, f"all {len(seen)} equal", Verdict.PASS)
 
 
-def _annotations(pushed: Pushed) -> Check:
-    wrong = {
-        name: value for name, value in pushed.annotations.items() if pushed.labels.get(name, value) != value
-    }
-    seen = "; ".join(f"{name}: {value}, label: {pushed.labels[name]}" for name, value in wrong.items())
+def of_annotations(pushed: Pushed, of_index: Mapping[str, str]) -> Check:
+    """Whether an annotation of the manifest, or of the index above it, contradicts a label."""
+    found = [*pushed.annotations.items(), *of_index.items()]
+    wrong = [(name, value) for name, value in found if pushed.labels.get(name, value) != value]
+    seen = "; ".join(f"{name}: {value}, label: {pushed.labels[name]}" for name, value in wrong)
     if wrong:
         step = "believe the label, which is part of the image; find what annotated the manifest."
         return Check("annotations", "none contradicts a label", seen, Verdict.WARN, step)
-    return Check("annotations", "none contradicts a label", f"{len(pushed.annotations)}", Verdict.PASS)
+    return Check("annotations", "none contradicts a label", f"{len(found)}", Verdict.PASS)
 
 
 def _secrets(pushed: Pushed) -> Check:
@@ -276,11 +275,11 @@ def _secrets(pushed: Pushed) -> Check:
 
 
 def _asserts(pushed: Pushed, image: Image) -> Check:
-    script = image.asserts[-1]
+    argv = " ".join(image.asserts)
     steps = [entry.get("created_by") or "" for entry in pushed.config.get("history") or []]
-    # At the end of the step, before BuildKit's comment. A COPY of the same file is not a run of it.
-    ran = re.compile(rf"(?:^|\s){re.escape(script)}\s*(?:#.*)?$")
+    # At the end of the step, before BuildKit's own comment.
+    ran = re.compile(rf"(?:^|\s){re.escape(argv)}\s*(?:# buildkit)?$")
     if any("COPY " not in step and ran.search(step) for step in steps):
-        return Check("asserts", f"a step runs {script}", "in the history", Verdict.PASS)
+        return Check("asserts", f"a step runs {argv}", "in the history", Verdict.PASS)
     step = "build it with the asserts as the last RUN: nothing has imported what is in it."
-    return Check("asserts", f"a step runs {script}", "not in the history", Verdict.FAIL, step)
+    return Check("asserts", f"a step runs {argv}", "not in the history", Verdict.FAIL, step)

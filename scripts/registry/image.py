@@ -7,13 +7,12 @@ Docker's image manifest version 2, schema 2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from scripts import command
-from scripts.errors import Absent, CommandTimeout, IrisImagesError, RegistryError
-from scripts.registry import crane, shape
+from scripts import shape
+from scripts.errors import Absent, RegistryError
+from scripts.registry import crane
 from scripts.registry.crane import Document
 from scripts.registry.reference import Reference
 
@@ -113,6 +112,7 @@ class Named:
         children: of an index, those of an index inside it after it.
         missing: children that the registry does not have.
         image: the one for the architecture that was asked for; None: the index has none.
+        annotations: of an index.
     """
 
     reference: Reference
@@ -120,15 +120,15 @@ class Named:
     children: tuple[Child, ...] = ()
     missing: tuple[Child, ...] = ()
     image: Pushed | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class _Reader:
-    """Reads manifests of one repository, each once. `guess` is the configuration that was asked for early."""
+    """Reads manifests of one repository, each once."""
 
     repository: Reference
     env: Env
-    guess: Document | None
     documents: dict[str, Document | None] = field(default_factory=dict)
 
     def document(self, digest: str) -> Document | None:
@@ -150,18 +150,12 @@ class _Reader:
             if inner and kind_of(inner) in INDEXES:
                 yield from self.children(inner)
 
-    def config(self, digest: str) -> dict[str, Any]:
-        """A configuration by digest."""
-        if self.guess and self.guess.digest == digest:
-            return self.guess.data
-        return crane.blob(self.repository.at(digest), env=self.env)
-
     def image(self, document: Document) -> Pushed:
         """The image of a manifest, with its configuration."""
         data = document.data
         shape.check(f"The manifest {document.digest}", data, shape.MANIFEST)
         config_digest = data["config"]["digest"]
-        config = self.config(config_digest)
+        config = crane.blob(self.repository.at(config_digest), env=self.env)
         shape.check(f"The configuration {config_digest}", config, shape.CONFIG)
         return Pushed(
             self.repository.at(document.digest),
@@ -176,22 +170,15 @@ class _Reader:
 def look(reference: Reference, architecture: str, *, env: Env = None) -> Named:
     """What a reference gives now, and of an index the image for linux and that architecture.
 
-    One image is given whatever its architecture: its own configuration says that. Five requests for an image.
+    One image is given whatever its architecture: its own configuration says that. Four requests for an image.
 
     Raises:
         Absent: there is no such tag, digest or repository.
         RegistryError: it is of no kind that a node can run, or the registry gave another answer.
     """
-    # Side by side: most of the time goes to the login of each call.
-    with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(_config, reference, env)
-        try:
-            top = crane.manifest(reference, env=env)
-        except KeyboardInterrupt:
-            command.stop_all()  # nobody waits for the other answer either
-            raise
+    top = crane.manifest(reference, env=env)
     pinned, kind = reference.at(top.digest), kind_of(top)
-    reader = _Reader(pinned, env, early.result())
+    reader = _Reader(pinned, env)
     if kind not in INDEXES:
         return Named(pinned, kind, image=reader.image(top))
     children = tuple(reader.children(top))
@@ -199,7 +186,8 @@ def look(reference: Reference, architecture: str, *, env: Env = None) -> Named:
     of_platform = [child for child in children if child.runs_on(f"linux/{architecture}")]
     documents = [document for child in of_platform if (document := reader.document(child.digest))]
     found = documents[0] if documents else None
-    return Named(pinned, kind, children, missing, reader.image(found) if found else None)
+    pushed = reader.image(found) if found else None
+    return Named(pinned, kind, children, missing, pushed, top.data.get("annotations") or {})
 
 
 def kind_of(document: Document) -> str:
@@ -218,16 +206,6 @@ def kind_of(document: Document) -> str:
     raise RegistryError(
         f"The manifest {document.digest} is {what}: no image that a node can run.", "name an image."
     )
-
-
-def _config(reference: Reference, env: Env) -> Document | None:
-    """The configuration that a reference gives; None where that is no answer: it is asked for again then."""
-    try:
-        return crane.config(reference, env=env)
-    except CommandTimeout:
-        raise  # once more would take as long
-    except IrisImagesError:
-        return None
 
 
 def _child(entry: Mapping[str, Any]) -> Child:

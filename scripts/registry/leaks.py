@@ -21,16 +21,17 @@ TOKENS = {
     "PyPI token": r"\bpypi-[A-Za-z0-9_-]{50,}",
     "API key of a model provider": r"\bsk-[A-Za-z0-9_-]{20,}",
     "JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+",
+    "login in a header": r"(?i)authorization: *(?:bearer|basic) +[A-Za-z0-9._~+/=-]{16,}",
     "private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "password in a URL": r"\b[a-z][a-z0-9+.-]*://[^\s/:@$]*:[^\s/@${][^\s/@]*@",
 }
 KINDS = {kind: re.compile(pattern) for kind, pattern in TOKENS.items()}
 SECRET_NAME = re.compile(
-    r"\b([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL)[A-Z0-9_]*)"
-    r"[=:]\s*[\"']?([^\s\"']+)",
+    r"\b((?:[A-Z0-9]+_)*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL)"
+    r"(?:_[A-Z0-9]+)*)[=:]\s*[\"']?([^\s\"']+)",
     re.IGNORECASE,
 )
-HARMLESS = re.compile(r"[$<%/]|(?:none|null|unset|true|false|0|1|\*+)$", re.IGNORECASE)
+HARMLESS = re.compile(r"[$<%/]|(?:none|null|unset|true|false|\d+|\*+)$", re.IGNORECASE)
 """Values behind such a name that hold nothing: a variable, a placeholder, a path, a switch."""
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 import libcst as cst
 from libcst import metadata
@@ -80,24 +79,6 @@ class Rewrite:
     path: Path
     before: bytes
     after: bytes
-
-
-def from_table(table: Mapping[str, Any]) -> Place:
-    """A place as a TOML table describes it: file, name, and where the constant is a table key and field.
-
-    Raises:
-        ConfigurationError: a key that is missing, unknown or of another type.
-    """
-    wrong = [key for key in ("file", "name") if not table.get(key)]
-    wrong += [key for key in table if key not in ("file", "name", "key", "field")]
-    wrong += [key for key in ("file", "name", "field") if not isinstance(table.get(key, ""), str)]
-    rows = table.get("key", [])
-    if wrong or not isinstance(rows, list) or not all(isinstance(part, str) for part in rows):
-        raise ConfigurationError(
-            f"The place of a launcher's value is wrong at {', '.join(wrong or ['key'])}: {dict(table)}.",
-            "file, name and field are strings, key is a list of strings; file and name must stand there.",
-        )
-    return Place(Path(table["file"]), table["name"], tuple(rows), table.get("field", ""))
 
 
 def note(tag: str, date: str, revision: str, reason: str) -> str:

@@ -21,6 +21,7 @@ from scripts.registry.reference import Reference
 from scripts.release import launcher, resolve
 from scripts.release.launcher import Place, Rewrite
 from scripts.settings import Settings
+from scripts.source import unset
 from scripts.verify import Question
 
 GIT_SECONDS = 60
@@ -212,4 +213,4 @@ def _message(of: Image, target: Reference, tag: str, reason: str, result: Result
 
 
 def _git(root: Path, *words: str) -> str:
-    return command.output(["git", "-C", root, *words], timeout=GIT_SECONDS)
+    return command.output(["git", "-C", root, *words], timeout=GIT_SECONDS, env=unset())

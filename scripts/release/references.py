@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
@@ -16,6 +15,7 @@ from scripts import command
 from scripts.errors import CommandFailed, ConfigurationError, InputError
 from scripts.registry.reference import DIGEST
 from scripts.release.syntax import Source, parse, pieces_of, tokens_of
+from scripts.source import unset
 
 SIZE_LIMIT = 1_000_000
 """Bytes; a larger file is data."""
@@ -72,10 +72,8 @@ def scan(paths: Sequence[Path], repositories: Collection[str]) -> list[Found]:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    # A GIT_DIR of the caller (a hook) must not lead to another checkout.
-    unset = {name: None for name in os.environ if name.startswith("GIT_")}
     try:
-        listing = command.output(["git", "-C", path, "ls-files", "-z"], env=unset)
+        listing = command.output(["git", "-C", path, "ls-files", "-z"], env=unset())
     except CommandFailed as failed:
         raise InputError(
             f"{path} is neither a file nor a folder of a git checkout.", "give files, or a checkout."

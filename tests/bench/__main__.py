@@ -9,13 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import building, reading, releasing, verifying
+from tests.bench import building, reading, releasing, verifying, wheels
 
 PARTS = {
     "building": building.run,
     "verifying": verifying.run,
     "reading": reading.run,
     "releasing": releasing.run,
+    "wheels": wheels.run,
 }
 
 

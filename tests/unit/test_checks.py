@@ -14,6 +14,7 @@ from scripts.registry.image import Child, Layer, Named, Pushed
 
 COMMIT, OTHER = "1" * 40, "2" * 40
 IMAGE = catalogue.load(Path(__file__).parents[2])["gpu-rl"]
+ARGV = " ".join(IMAGE.asserts)
 REFERENCE = reference.parse("ghcr.io/team/image@sha256:" + "a" * 64)
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 PINS = {"org.iris-images.pin.harbor-commit": OTHER}
@@ -28,7 +29,7 @@ def pushed(sizes: tuple[int, ...] = (1_000_000,) * 24, **changes: object) -> Pus
         "architecture": "amd64",
         "config": {"Labels": LABELS},
         "rootfs": {"diff_ids": [f"sha256:{number}" for number in range(len(sizes))]},
-        "history": [{"created_by": f"RUN check && python {IMAGE.asserts[-1]}"}],
+        "history": [{"created_by": f"RUN check && {ARGV}"}],
         **changes,
     }
     layers = tuple(Layer(f"sha256:{number:064}", size, GZIP) for number, size in enumerate(sizes))
@@ -63,6 +64,8 @@ def test_a_fit_image_passes_every_check() -> None:
         (pushed(config={"Labels": LABELS, "Env": ["HF_TOKEN=made-up"]}), ["secrets"]),
         (pushed(history=[]), ["asserts"]),
         (pushed(history=[{"created_by": f"COPY x {IMAGE.asserts[-1]} # buildkit"}]), ["asserts"]),
+        (pushed(history=[{"created_by": f"RUN true # {ARGV} is not run"}]), ["asserts"]),
+        (pushed(history=[{"created_by": f"RUN true # {IMAGE.asserts[-1]}"}]), ["asserts"]),
     ],
 )
 def test_each_fault_fails_its_check_and_no_other(image: Pushed, failed: list[str]) -> None:
@@ -95,8 +98,14 @@ def test_pins_that_cannot_be_known_fail() -> None:
 
 def test_an_annotation_that_contradicts_a_label_is_told() -> None:
     revision = "org.opencontainers.image.revision"
-    assert failing(replace(pushed(), annotations={revision: OTHER}), verdict=Verdict.WARN) == ["annotations"]
-    assert failing(replace(pushed(), annotations={revision: COMMIT}), verdict=Verdict.WARN) == []
+    right, wrong = {revision: COMMIT}, {revision: OTHER}
+    assert checks.of_annotations(replace(pushed(), annotations=right), right).verdict is Verdict.PASS
+    assert checks.of_annotations(replace(pushed(), annotations=wrong), {}).verdict is Verdict.WARN
+    assert checks.of_annotations(pushed(), wrong).verdict is Verdict.WARN
+
+
+def test_any_variant_of_the_architecture_fits() -> None:
+    assert failing(pushed(variant="v3")) == []
 
 
 def child(platform: str, *, kind: str = "OCI manifest", attestation: bool = False) -> Child:

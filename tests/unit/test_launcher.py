@@ -299,14 +299,6 @@ def test_a_reason_is_one_line(reason: str) -> None:
         launcher.note("tag", "2026-12-01", "9" * 40, reason)
 
 
-def test_a_place_comes_from_a_table() -> None:
-    table = {"file": "cloud/a.py", "name": "IMAGES", "key": ["amd64", "standard"], "field": "digest"}
-    assert launcher.from_table(table) == Place(Path("cloud/a.py"), "IMAGES", ("amd64", "standard"), "digest")
-    for wrong in ({"name": ""}, {"keys": []}, {"key": "amd64"}, {"field": 1}):
-        with pytest.raises(ConfigurationError, match="launcher's value is wrong"):
-            launcher.from_table(table | wrong)
-
-
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
 def test_git_applies_the_diff(checkout: Path, end: bytes) -> None:
     before = b"# \x0c \xe2\x80\xa8\r\nIMAGE = 'a'" + end

@@ -12,6 +12,7 @@ MADE_UP = {
     "Docker Hub token": "dckr_pat_" + "a1B2c3D4e5" * 3,
     "AWS access key": "AKIA" + "A1B2C3D4E5F6G7H8",
     "private key": "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "login in a header": "Authorization: Bearer made.up-word-of-some-length",
     "password in a URL": "https://someone:made-up-word@example.test/repo.git",
 }
 
@@ -51,6 +52,8 @@ def test_a_value_behind_a_telling_name_is_found(step: str) -> None:
         "RUN git clone https://github.com/marin-community/harbor /x",
         "LABEL commit=1ffb4003f202daadcb7e407f449bd62278b5e8e1",
         "ENV HF_TOKEN_PATH=/run/secrets/token",
+        "ENV VLLM_MAX_NUM_BATCHED_TOKENS=8192 TOKENIZER=gpt2 TIKTOKEN_CACHE_DIR=cache",
+        "RUN serve --max-tokens=4096 && MAX_TOKEN=12 true",
     ],
 )
 def test_what_images_rightly_hold_is_not(step: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from scripts.errors import SourceError
@@ -42,3 +44,19 @@ def test_the_commit_of_a_git_source_and_every_entry_of_a_package_are_told() -> N
 def test_what_is_no_lock_is_said(text: str) -> None:
     with pytest.raises(SourceError, match="cannot be read"):
         lock.entries(text, "harbor")
+
+
+@pytest.mark.parametrize(
+    ("repository", "commit"),
+    [
+        ("https://example.test/x.git", "--upload-pack=/bin/true"),
+        ("https://example.test/x.git", "main"),
+        ("ext::sh -c true", COMMIT),
+        ("--upload-pack=/bin/true", COMMIT),
+        ("/some/folder", COMMIT),
+    ],
+)
+def test_what_is_no_address_is_not_handed_to_git(tmp_path: Path, repository: str, commit: str) -> None:
+    with pytest.raises(SourceError, match="no address of a lock"):
+        lock.fetched(tmp_path, repository, commit, "uv.lock")
+    assert list(tmp_path.iterdir()) == []

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from scripts import shape
 from scripts.errors import RegistryError
-from scripts.registry import shape
 
 LAYER = {"digest": "sha256:1", "size": 1, "mediaType": "x"}
 MANIFEST: dict[str, Any] = {"config": {"digest": "sha256:2"}, "layers": [LAYER]}

@@ -14,7 +14,10 @@ MANIFEST = {
     "annotations": {str: str},
 }
 PLATFORM = {"os": str, "architecture": str, "variant": str}
-INDEX = {"manifests!": [{"digest!": str, "mediaType": str, "platform": PLATFORM, "annotations": {str: str}}]}
+INDEX = {
+    "manifests!": [{"digest!": str, "mediaType": str, "platform": PLATFORM, "annotations": {str: str}}],
+    "annotations": {str: str},
+}
 CONFIG = {
     **PLATFORM,
     "created": str,
