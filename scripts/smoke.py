@@ -224,7 +224,7 @@ def _run(smoke: Smoke, job: Job, iris: Iris, logs: Path) -> dict[str, Any]:
 
 
 def _watched(job: Job, iris: Iris, log: Path) -> tuple[str, JobStatus, str]:
-    """The job's id, how it ended, and why it did not run before. It is over afterwards, in every case."""
+    """The job's id, how it ended, and why it did not run before; it is over, unless Iris cannot be asked."""
     job_id = ""
     try:
         with tempfile.TemporaryDirectory(prefix="iris-images-") as nothing:

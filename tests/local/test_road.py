@@ -57,4 +57,6 @@ def test_gpu_rl_is_pinned_in_the_launcher_of_the_small_repository(
     assert names["DEFAULT_RL_DOCKER_IMAGE"] == gpurl["result"]["reference"]
     assert gpurl["result"]["reference"] in place.inv("pins.check", f"--path={launcher}", ok=(15,)).stdout
     attached = place.inv("record.gpurl", f"--build={gpurl['id']}", "--attach").stdout
-    assert place.inv("record.gpurl", "--from-registry", ref).stdout == attached
+    elsewhere = Place(tmp_path / "elsewhere", place.env)
+    whole = f"--ref={gpurl['result']['reference']}"
+    assert elsewhere.inv("record.gpurl", "--from-registry", whole).stdout == attached

@@ -187,7 +187,10 @@ def test_a_tag_is_not_overwritten(host: str, house: Path, tmp_path: Path) -> Non
     with pytest.raises(WheelsRefused, match="holds something else"):
         pushed(house, where)
     with pytest.raises(WheelsRefused, match="not the wheel set that its tag names"):
-        store.listed(reference.parse(f"{where}:x"), None)
+        store.look(reference.parse(f"{where}:{tag}"), None)
+    assert [one.tag for one in store.listed(reference.parse(f"{where}:x"), None)] == [
+        store.tag_of((tmp_path / "other" / manifest.NAME).read_bytes())
+    ]
 
 
 def test_a_disk_that_is_too_small_is_told_before_the_first_byte(published: Reference, tmp_path: Path) -> None:
