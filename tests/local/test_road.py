@@ -43,9 +43,8 @@ def test_tpu_is_promoted_twice_and_taken_back(place: Place, tpu: dict[str, Any],
     assert second["result"]["digest"] in place.inv("promotions.tpu").stdout
 
 
-def test_gpu_rl_is_pinned_in_the_launcher_of_the_small_repository(
-    place: Place, gpurl: dict[str, Any], tmp_path: Path
-) -> None:
+def test_gpu_rl_is_pinned_in_the_launcher_of_the_small_repository(place: Place, tmp_path: Path) -> None:
+    gpurl, _ = place.build("gpurl")
     ref = f"--ref={gpurl['result']['digest']}"
     place.inv("verify.gpurl", ref, "--inside")
     place.inv("smoke.gpurl", ref)
