@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,12 @@ def _layout(folder: Path, manifest: bytes, blobs: tuple[bytes, ...]) -> None:
     store.mkdir(parents=True)
     for blob in (manifest, *blobs):
         (store / _digest(blob).partition(":")[2]).write_bytes(blob)
-    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [_descriptor(MANIFEST, manifest)]}
+    close_layout(folder, _descriptor(MANIFEST, manifest))
+
+
+def close_layout(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Make a folder with blobs an OCI image layout: of the one manifest that a descriptor names."""
+    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [manifest]}
     (folder / "index.json").write_text(json.dumps(index))
     (folder / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
+from scripts.registry.artifact import MANIFEST, close_layout
+
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 CONFIG = "application/vnd.oci.image.config.v1+json"
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-INDEX = "application/vnd.oci.image.index.v1+json"
 TITLE = "org.opencontainers.image.title"
 FOLDER = "wheels"
 
@@ -59,9 +59,7 @@ def write(folder: Path, files: Sequence[Path], architecture: str, labels: Mappin
         "layers": layers,
     }
     found = _blob(store, MANIFEST, manifest)
-    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [found]}
-    (folder / "index.json").write_text(json.dumps(index))
-    (folder / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
+    close_layout(folder, found)
     return str(found["digest"])
 
 

@@ -13,6 +13,7 @@ from scripts.pins import dockerfile
 from scripts.progress import say, size
 from scripts.registry import crane
 from scripts.settings import Settings
+from scripts.source import unset
 from scripts.wheels import manifest, sets, store
 from scripts.wheels.store import Published
 
@@ -76,13 +77,13 @@ def pins(context: Path) -> Iterator[tuple[str, str, Pins]]:
         SourceError: see `prune`.
     """
     git = ["git", "-C", str(context)]
-    if command.output([*git, "rev-parse", "--is-shallow-repository"]) != "false":
+    if _git(git, "rev-parse", "--is-shallow-repository") != "false":
         raise SourceError(f"{context} is shallow: its other branches are not here.", "git fetch --unshallow.")
-    refs = command.output([*git, "for-each-ref", "--format=%(refname)", *REFS]).splitlines()
+    refs = _git(git, "for-each-ref", "--format=%(refname)", *REFS).splitlines()
     if not refs:
         raise SourceError(f"{context} has no branch and no tag.", "give the checkout whose pins count.")
     for ref in refs:
-        names = command.output([*git, "ls-tree", "-r", "--name-only", ref], timeout=60).splitlines()
+        names = _git(git, "ls-tree", "-r", "--name-only", ref).splitlines()
         settings = "\n".join(_show(git, ref, name) for name in names if name.endswith("invoke.yaml"))
         for name in names:
             if Path(name).name.startswith("Dockerfile"):
@@ -91,8 +92,12 @@ def pins(context: Path) -> Iterator[tuple[str, str, Pins]]:
         yield "the work tree", "", derived(dockerfile.pins(path.read_text()))
 
 
+def _git(git: list[str], *words: str) -> str:
+    return command.output([*git, *words], env=unset())
+
+
 def _show(git: list[str], ref: str, name: str) -> str:
-    return command.output([*git, "show", f"{ref}:{name}"])
+    return _git(git, "show", f"{ref}:{name}")
 
 
 def derived(found: Pins) -> Pins:
